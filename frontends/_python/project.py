@@ -409,6 +409,14 @@ def dotted_name(e: cst.BaseExpression | None) -> str:
     return ""
 
 
+def _carried_along(module: Module) -> list[str]:
+    """The folders in which a module's package carries other packages along, as they are, under their own names."""
+    above = len(module.name.split(".")) - 1 - (module.path.name != "__init__.py")
+    if not module.name or above >= len(module.path.parents):
+        return []
+    return [str(place) for word in ("third_party", "thirdparty", "_vendor", "vendor") if (place := module.path.parents[above] / word).is_dir()]
+
+
 class Project:
     """The modules read so far. One project serves one command; nothing is shared between projects."""
 
@@ -460,7 +468,8 @@ class Project:
             if (own := self._by_name[key]) is not None:
                 return self.file(own)
         if name not in self._by_name:
-            self._by_name[name] = find_source(name) or next((x for root in sorted(self._roots) if (x := find_source(name, root)) is not None), None)
+            roots = [*sorted(self._roots), *(_carried_along(asks) if asks is not None else ())]
+            self._by_name[name] = find_source(name) or next((x for root in roots if (x := find_source(name, root)) is not None), None)
         path = self._by_name[name]
         return None if path is None else self.file(path)
 

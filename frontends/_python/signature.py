@@ -65,6 +65,15 @@ def stated_kind(p: cst.Param) -> str:
     return word.partition("[")[2].rstrip("]")
 
 
+def tile_extents(p: cst.Param) -> tuple[str, ...]:
+    """The names of the extents of a tile that a parameter states itself to be, "" for one without: `"tile[2]"`, or `"tile[M, N]"` where others have them
+    too. () for a parameter that states nothing of that kind."""
+    if not annotation_text(p).startswith("tile["):
+        return ()
+    said = stated_kind(p)
+    return ("",) * int(said) if said.isdigit() else tuple(x.strip() for x in said.split(","))
+
+
 def is_none(s: cst.BaseSlice) -> bool:
     """Whether an expression is `None`."""
     return isinstance(s, cst.Index) and isinstance(s.value, cst.Name) and s.value.value == "None"
