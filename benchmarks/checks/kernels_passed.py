@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.fuzz.checking import Fault, TooLong, checks, limited, ran
+from benchmarks.fuzz.state import of_the_last_day, today
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.inputs.sets import size_sets
@@ -111,11 +112,12 @@ def page(state: dict[str, Any]) -> str:
     """The page."""
     counts = Counter(state["counts"])
     applied = counts["forward applications"] + counts["backward applications"]
+    today_s = of_the_last_day(state.get("days", {})).replace("them", "the turns")
     lines = ["# Passes over kernels as people write them", "",
              "Made by `python -m benchmarks.checks.kernels_passed --write`: shipped kernels (naive, experts, the zoo) and those of `benchmarks/data/kernels`,",
              "each at small sizes through random passes, both ways and at random parameters, and all else that [random programs](fuzz.md) go through.", "",
              f"{len(state['kernels'])} kernels, {state['turns']} turns, {applied:,} applications of passes, {sum(counts.values()):,} checks in all, "
-             f"{state['seconds'] / 60:.0f} minutes of processor time.", "", "| what | times |", "| --- | ---: |",
+             f"{state['seconds'] / 60:.0f} minutes of processor time{today_s}.", "", "| what | times |", "| --- | ---: |",
              *(f"| {what} | {times:,} |" for what, times in counts.most_common()), "", "## Faults by kind", "",
              "| kind | times | first at | now |", "| --- | ---: | --- | --- |",
              *(f"| {kind} | {row['times']} | `{row['first']}` | {MENDED.get(kind, '**open**')} |" for kind, row in sorted(state["faults"].items()))]
@@ -144,6 +146,7 @@ def main() -> int:
         except KirError as unread:
             faults, count = [], Counter({f"left out: {unread.diagnostics[0].id}": 1})
         turn += 1
+        state["days"] = dict(Counter(state.get("days", {})) + Counter({today(): 1}))
         state["counts"] = dict(Counter(state["counts"]) + count)
         state["seconds"] += time.process_time() - begun
         state["kernels"] = sorted({*state["kernels"], name})
