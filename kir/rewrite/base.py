@@ -145,6 +145,8 @@ class Pass:
     """The smallest value of a whole-number parameter, where that is not 0 (or its default, if that is below 0)."""
     walked: ClassVar[bool] = True
     """Whether a walk to naive undoes it; False where that leads to a form that only a surface asks for."""
+    by_elements: ClassVar[bool] = False
+    """Whether undoing it takes the tiles apart that a statement names: what could be written out there no longer can then, so a walk does that first."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
