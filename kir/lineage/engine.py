@@ -79,6 +79,11 @@ class PassEngine:
         """Every usable pass, what is peeled first in front."""
         return in_order(self.only)
 
+    @cached_property
+    def put_off_first(self) -> frozenset[str]:
+        """The passes that a plan puts off before others."""
+        return frozenset(cls.name for cls in self.passes if cls.one_of_several)
+
     def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Iterator[Candidate]:
         """Every place from which some pass's forward direction restores the program exactly, passes ``delayed`` last.
 

@@ -137,6 +137,7 @@ class PartitionRows(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (47,)
     claim: ClassVar[str] = "All threads of the CTA work on a row side by side."
     provides: ClassVar[tuple[str, ...]] = ("rows",)
+    one_of_several: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P471", "validity", "aliasing", "iterations are independent", _independent),
         Precondition("KIR-P911", "validity", "aliasing", "no two iterations write one element", distinct),
