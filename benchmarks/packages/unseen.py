@@ -184,7 +184,7 @@ def main(words: Sequence[str]) -> int:
     one.add_argument("--seconds", type=float, default=60.0)
     one.add_argument("--jobs", type=int, default=1, help="files at once")
     one.add_argument("--state", type=Path, help="a folder of results that hold while KIR and the files they need are the same")
-    one.add_argument("--parts", type=int, default=1, help="parts of a long file at once; each finds the file's specializations for itself")
+    one.add_argument("--parts", type=int, default=1, help="parts of a long file at once, each with kernels of its own")
     one.add_argument("--again", action="store_true")
     one.add_argument("--plain", action="store_true", help="leave out files that include CUTLASS or CuTe")
     one.add_argument("--commit", default="", help="the commit of this tree, where it is no checkout")

@@ -191,9 +191,9 @@ class CudaFrontend:
         found = cuda_launches(opened.sources, opened.main, source, fn.name)
         return [self._assembled(source, kernel, fn, each) for each in found]
 
-    def specializations(self, source: Path) -> list[Specialization]:
-        """Every specialization of the file's kernels that the project around it names, and a guess for each kernel that it says nothing of. Raises KirError
-        KIR-F201 to KIR-F210."""
+    def specializations(self, source: Path, part: tuple[int, int] = (0, 1)) -> list[Specialization]:
+        """Every specialization of the file's kernels that the project around it names, and a guess for each kernel that it says nothing of; of part k of m
+        those of every m-th kernel from the k-th on. Raises KirError KIR-F201 to KIR-F210."""
         opened = self.open(source)
 
         def is_read(name: str) -> bool:
@@ -224,7 +224,7 @@ class CudaFrontend:
             kinds = {p.name: p for p in fn.params}
             return {name: [made for _, made in each if means(fn, kinds[name], made)] for name, each in found.items()}
 
-        return list(specializations(opened.sources, opened.main, source, opened.kernels(), is_read, means, offers))
+        return list(specializations(opened.sources, opened.main, source, opened.kernels(), is_read, means, offers, part))
 
     def calls(self, source: Path, function: str, arguments: Sequence[Passed]) -> list[tuple[str, Binding | None]]:
         """The kernels that one call of a host function launches, each with the binding of that launch (None where the call does not tell it all)."""

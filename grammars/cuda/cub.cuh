@@ -153,6 +153,43 @@ template <typename T, int X, BlockScanAlgorithm HOW = BLOCK_SCAN_RAKING, int Y =
     ExclusiveScan(x, out, first, op);
     all = storage.values[X * Y * Z - 1];
   }
+  template <int N, typename Op> __device__ void InclusiveScan(T (&items)[N], T (&out)[N], Op op) {
+    T own = items[0], made;
+#pragma unroll
+    for (int i = 1; i < N; ++i) own = op(own, items[i]);
+    InclusiveScan(own, made, op);
+    T run = items[0];
+    if (kir_thread() > 0) run = op(storage.values[kir_thread() - 1], run);
+    out[0] = run;
+#pragma unroll
+    for (int i = 1; i < N; ++i) {
+      run = op(run, items[i]);
+      out[i] = run;
+    }
+  }
+  template <int N, typename Op, typename Prefix> __device__ void InclusiveScan(T (&items)[N], T (&out)[N], Op op, Prefix& prefix) {
+    const int at = kir_thread();
+    T own = items[0], made;
+#pragma unroll
+    for (int i = 1; i < N; ++i) own = op(own, items[i]);
+    InclusiveScan(own, made, op);
+    const T all = storage.values[X * Y * Z - 1];
+    T before = items[0];
+    if (at > 0) before = storage.values[at - 1];
+    __syncthreads();
+    if (at < 32) {
+      const T first = prefix(all);
+      if (at == 0) storage.values[0] = first;
+    }
+    __syncthreads();
+    T run = storage.values[0];
+    if (at > 0) run = op(run, before);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      run = op(run, items[i]);
+      out[i] = run;
+    }
+  }
   template <int N> __device__ void InclusiveSum(T (&items)[N], T (&out)[N]) {
     T own = items[0], before;
 #pragma unroll

@@ -305,7 +305,7 @@ class Copy(Stmt):
 @node
 class Mma(Stmt):
     """`acc += a * b` over tiles [m, n] += [m, k] * [k, n] (leading batch dimensions allowed). `via`: `auto`, `fma`, `mma_sync`,
-    `wgmma`; `precision`: `ieee`, `tf32`, `tf32x3`, `bf16x3`. `pending` leaves completion to a wait (wgmma)."""
+    `wgmma`, `tcgen05`; `precision`: `ieee`, `tf32`, `tf32x3`, `bf16x3`. `pending` leaves completion to a wait (wgmma)."""
 
     acc: Region
     a: Expr

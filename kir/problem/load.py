@@ -85,8 +85,8 @@ NEEDED = {
 def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as bad:
-        raise error("KIR-G905", f"{file}: {bad}") from bad
+    except (OSError, ValueError, RecursionError) as bad:  # no TOML, no UTF-8, a number of 5,000 digits
+        raise error("KIR-G905", f"{file}: {'it is nested too deeply' if isinstance(bad, RecursionError) else bad}") from bad
 
 
 def _origin(file: Path, loc: tuple[int | str, ...]) -> Origin | None:

@@ -19,9 +19,10 @@ from benchmarks.fuzz.making import Made
 from benchmarks.fuzz.shrinking import shrunk
 from benchmarks.fuzz.state import State, page
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.ir.rules.verify import verify
 from kir.ir.types import DType
-from kir.rewrite import pass_class, sites
+from kir.rewrite import apply, pass_class, sites
 
 FORMS = ("elements", "rows", "threads", "tile", "folded", "control", "warps", "product", "asynchronous", "called", "atomic", "viewed", "ring")
 
@@ -310,6 +311,67 @@ def test_a_row_that_is_counted_from_the_end_is_read_back_as_that_row(text: str) 
     count, values = Counter[str](), np.arange(24, dtype=np.int32).reshape(2, 12)
     p = parse_program(text, "p.kir")
     assert not list(surfaces(p, lambda: {"X": values.copy(), "Y": values.copy()}, random.Random(0), count)) and count["cuda: read back"] == 1
+
+
+FIVE = """kir 1
+program p
+  in X: i32[4, 5]
+  inout Y: i32[4, 5]
+kernel main grid (r: 4) threads 32
+  shared taken: i32 = 0
+  for t in 0..32 parallel thread
+    if t < 5
+      let at = atomic_add(&taken, 1)
+      Y[r, at - 5 + 5] = X[r, t]
+      if at < 3
+        Y[r, at - X[0, 0] + 4] = X[r, t]
+"""
+
+
+def test_a_flat_index_over_rows_of_a_number_is_no_row_that_is_guessed() -> None:
+    """topk_radix at N = 5: `r * 5 + at - x + 5` was read as a column below zero of the row behind."""
+    count, values = Counter[str](), np.full((4, 5), 3, np.int32)
+    assert not list(surfaces(parse_program(FIVE, "p.kir"), lambda: {"X": values.copy(), "Y": values.copy()}, random.Random(0), count))
+    assert count["cuda: read back"] == 1
+
+
+DOWN = """kir 1
+program p
+  in X: f32[4, 21]
+  out Y: f32[4]
+kernel main grid (r: 4) threads 1
+  register total: f32 = 0.0
+  for j in 0..{}
+    total = total + X[r, {}] * 2.0
+  Y[r] = total
+"""
+
+
+@pytest.mark.parametrize(("trips", "at", "clips"), [("20", "20 - j", True), ("20", "j", True)])
+def test_a_loop_that_runs_on_reads_nothing_below_its_row(trips: str, at: str, clips: bool) -> None:
+    """layernorm, turn 141: a loop that counts down was run on to rows before the tensor."""
+    p = parse_program(DOWN.format(trips, at), "p.kir")
+    made = [apply(p, site.params, site).program for site in sites(pass_class("run-on").with_options({}), p)]
+    values = {"X": np.arange(84, dtype=np.float32).reshape(4, 21)}
+    assert made and all(("clip" in program_text(q)) is clips and not ran(q, lambda: dict(values), mode="check").errors for q in made)
+
+
+SCATTERED = """kir 1
+program p
+  in X: i32[64]
+  inout C: i32[256]
+kernel main grid (b: 4) threads 128
+{}
+"""
+
+
+@pytest.mark.parametrize(("body", "found"), [
+    ("  fragment h: i32[64] = X\n  let v = h\n  atomic_add(&C[v], broadcast(1, 64))", 0), ("  atomic_add(&C[iota(64)], broadcast(1, 64))", 1),
+    ("  atomic_add(&C[iota(64) // 2], broadcast(1, 64))", 0), ("  atomic_add(&C[broadcast(0, 64)], broadcast(1, 64))", 0),
+    ("  atomic_add(&C[iota(64) * 2 + 1], broadcast(1, 64))", 1)])
+def test_updates_of_one_place_are_no_store(body: str, found: int) -> None:
+    """sem_kernel, turn 95: of two elements of a tile that are added to one place, the store kept one."""
+    assert len(sites(pass_class("split-sum").with_options({}), parse_program(SCATTERED.format(body), "p.kir"), "backward")) == found
 
 
 SWIZZLED = """kir 1

@@ -250,6 +250,10 @@ class Expressions:
             return f"__float2{narrow[to.name]}_{e.rounding}({wide})"
         if e.rounding in ("rd", "ru") and source.name in ("f32", "f64") and to.name in _WHOLE:
             return f"__{'float' if source.name == 'f32' else 'double'}2{_WHOLE[to.name]}_{e.rounding}({x})"
+        if e.rounding == "sat" and to.is_integer and to.bits < 32 and (source.bits == 32 or source.is_float) and source.name != "f64":
+            lo, hi = to.range
+            whole = x if source.is_integer else f"static_cast<int>({x})"
+            return f"static_cast<{c_type(to)}>({f'min({whole}, {hi}u)' if source.kind == 'uint' else f'max(min({whole}, {hi}), {lo})'})"
         if e.rounding != "rn":
             raise refuse("KIR-B004", f"CUDA has no conversion of {source} to {to} with rounding '{e.rounding}'")
         return f"static_cast<{c_type(to)}>({x})"

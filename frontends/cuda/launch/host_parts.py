@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from kir.base.diagnostic import KirError
@@ -243,30 +244,56 @@ def worked_out(e: Node, scope: Mapping[str, Value]) -> bool:
     return any(worked_out(x, scope) for x in e.named_children)
 
 
-def class_constant(units: Sequence[Unit], name: str, value: Callable[[Node, dict[str, Value]], Value]) -> Value:
+def class_constant(units: Sequence[Unit], name: str, value: Callable[[Node, dict[str, Value]], Value], deep: int = 6) -> Value:
     """A constant of a class, `wide::size`, where the file says `typedef Packed<float> wide;` and the class `static constexpr int size = 16 / sizeof(T);`."""
-    owner, _, member = name.rpartition("::")
-    words = "\n".join(unit.text.decode(errors="replace") for unit in units)
-    kind = _alias(words, owner) if re.fullmatch(r"\w+", owner) else owner
-    plain, _, given = kind.rstrip("> ").partition("<")
-    head = re.search(rf"(?:template\s*<([^<>]*)>\s*)?(?:struct|class)\s+(?:alignas\s*\([^()]*\)\s*)?{re.escape(plain.strip())}\b[^;{{}}]*\{{", words)
-    said = re.search(rf"static\s+constexpr\s+[\w:\s]*?\b{re.escape(member)}\s*=\s*([^;{{}}]+);", words[head.end():]) if head is not None and member else None
-    if head is None or said is None:
+    found = _said_of(tuple(unit.text for unit in units), name)
+    if found is None:
         return Unknown(name)
-    params = [x.split("=")[0].split()[-1] for x in (head[1] or "").split(",") if x.strip()]
-    scope: dict[str, Value] = {}
-    for p, x in zip(params, given.split(",")):
-        scope[p] = build.const(int(x)) if x.strip().isdigit() else Dtype(TYPES[at]) if (at := _alias(words, x.strip())) in TYPES else Unknown(x)
+    said, given = found
+    scope: dict[str, Value] = {p: build.const(int(x)) if x.isdigit() else x == "true" if x in ("true", "false") else Dtype(TYPES[x]) if x in TYPES else Unknown(x)
+                               for p, x in given}
+    for other in dict.fromkeys(re.findall(r"(?<![\w:.])[A-Za-z_]\w*", said)):  # what it is worked out of is of the same class
+        if deep and other not in scope and not isinstance(v := class_constant(units, f"{name.rpartition('::')[0]}::{other}", value, deep - 1), Unknown):
+            scope[other] = v
     try:
-        return value(fragment(said[1]), scope)
+        return value(fragment(said), scope)
     except NotUnderstood:
         return Unknown(name)
 
 
+_HEAD = re.compile(r"(?:template\s*<([^<>]*)>\s*)?\b(?:struct|class)\s+(?:alignas\s*\([^()]*\)\s*)?\Z")
+LONGEST_HEAD = 400
+"""Characters before the name of a class in which its template's parameters are looked for."""
+
+
+@lru_cache(maxsize=1 << 12)
+def _said_of(sources: tuple[bytes, ...], name: str) -> tuple[str, tuple[tuple[str, str], ...]] | None:
+    """The text of a class's constant in these files, and what its class is given for each template parameter; None where they do not say."""
+    owner, _, member = name.rpartition("::")
+    words = _joined(sources)
+    kind = _alias(words, owner) if re.fullmatch(r"\w+", owner) else owner
+    plain, _, given = kind.rstrip("> ").partition("<")
+    plain = plain.strip().rpartition("::")[2]
+    begins = re.compile(rf"{re.escape(plain)}\b[^;{{}}]*\{{") if plain else None
+    head, body = next(((head, m.end()) for m in begins.finditer(words) if (head := _HEAD.search(words, max(0, m.start() - LONGEST_HEAD), m.start()))),
+                      (None, 0)) if begins is not None else (None, 0)
+    said = re.compile(rf"static\s+constexpr\s+[\w:\s]*?\b{re.escape(member)}\s*=\s*([^;{{}}]+);").search(words, body) if head is not None and member else None
+    if head is None or said is None:
+        return None
+    params = [x.split("=")[0].split()[-1] for x in (head[1] or "").split(",") if x.strip()]
+    return said[1], tuple((p, x if x.isdigit() else _alias(words, x)) for p, x in zip(params, (x.strip() for x in given.split(",")), strict=False))
+
+
+@lru_cache(maxsize=4)
+def _joined(sources: tuple[bytes, ...]) -> str:
+    return "\n".join(x.decode(errors="replace") for x in sources)
+
+
 def _alias(words: str, name: str, deep: int = 4) -> str:
     """The type that a name stands for."""
-    found = re.search(rf"typedef\s+([^;{{}}]+?)\s+{re.escape(name)}\s*;|using\s+{re.escape(name)}\s*=\s*([^;{{}}]+);", words) if deep and name else None
-    return _alias(words, (found[1] or found[2]).strip(), deep - 1) if found is not None else name
+    patterns = (rf"typedef\s+([^;{{}}]+?)\s+{re.escape(name)}\s*;", rf"using\s+{re.escape(name)}\s*=\s*([^;{{}}]+);")
+    found = [m for each in patterns if (m := re.search(each, words)) is not None] if deep and name in words and name else []
+    return _alias(words, min(found, key=lambda m: m.start())[1].strip(), deep - 1) if found else name
 
 
 def combined(known: Known, op: str, a: Value, b: Value) -> Value:

@@ -40,21 +40,22 @@ _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inc")
 
 def specializations(
     sources: Sources, main: Unit, source: Path, kernels: Sequence[Function], reads: Callable[[str], bool], means: Means, offers: Offers,
+    part: tuple[int, int] = (0, 1),
 ) -> Iterator[Specialization]:
     """Each specialization of each kernel, in the order of the kernels. `reads` says whether a kernel is read under template arguments (text): what is
     guessed is the first of its samples that is. `means` says whether the text of one argument is one where the kernel stands: the host's own local names are
-    none, and are guessed. `offers` says of which classes a type parameter may be one."""
+    none, and are guessed. `offers` says of which classes a type parameter may be one. Of part k of m those of every m-th kernel from the k-th on: what
+    costs is to try arguments, and no part tries those of another."""
     beside = _elsewhere(sources, source, [f.name for f in kernels])
     units = [*sources.units, *beside]
     others = {(f.name, str(u.path)) for u in beside for f in kernels if _defines(u, f.name)}  # those launch their own kernel of that name
     launches = every_launch(units, main, others)
     named = [(name, text(given)[1:-1].strip(), f"{o.file}:{o.line}") for name, given, node, unit in instantiations(units) for o in [unit.origin(node)]
              if (name, o.file) not in others]
-    told: set[str] = set()
+    of_name: dict[str, Function] = {}
     for called, fn in by_name(kernels):
-        if called in told:  # an overload of a template: which one it is says each specialization
-            continue
-        told.add(called)
+        of_name.setdefault(called, fn)  # an overload of a template: which one it is says each specialization
+    for called, fn in islice(of_name.items(), part[0], None, part[1]):
         own = [(words, at) for name, words, at in named if name == fn.name]
         its = [each for each in launches if each.kernel == fn.name]
         if fn.params is None and any(f.name == fn.name and f is not fn and f.params is None for f in kernels):  # the arguments say which it is, by their number

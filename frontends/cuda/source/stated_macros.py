@@ -20,6 +20,7 @@ LONGEST = 400_000
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "tests", "test", "docs"})
 _ELSEWHERE = re.compile(r"ROCM|HIP|AMD|MUSA|SYCL|XPU|NPU|ASCEND|METAL|VULKAN|MACA|CPU|DEBUG|TEST|MSVC|WIN32|APPLE")
 _NAME = re.compile(r"[A-Za-z]\w*")
+_SAYS = re.compile(r"[\"']-D[A-Za-z]|define_macros")
 _OPTION = re.compile(r"-D([A-Za-z]\w*)(?:=(.*))?", re.DOTALL)
 _CMAKE = re.compile(r"(?P<if>\bif\s*\()|(?P<end>\bendif\s*\()|\b(?:add_compile_definitions|add_definitions|target_compile_definitions)\s*\((?P<what>[^()]*)\)",
                     re.IGNORECASE)
@@ -70,7 +71,7 @@ def _of_cmake(text: str) -> Iterator[Stated]:
 
 
 def _of_python(text: str, capability: tuple[int, int]) -> Iterator[Stated]:
-    if "-D" not in text and "define_macros" not in text:
+    if _SAYS.search(text) is None:
         return
     try:
         tree = ast.parse(text)

@@ -94,3 +94,27 @@ def kernel(x, y, B: tl.constexpr):
 def test_asm_that_is_not_understood_is_opaque(tmp_path: Path, asm: str, constraints: str, dtype: str, pack: int, reason: str) -> None:
     program = read(tmp_path, kernel(asm, constraints, dtype, pack))
     assert any(reason in r for r in opaque(program)), opaque(program)
+
+
+HALVES = '''
+@triton.jit
+def kernel(x_ptr, y_ptr, D: tl.constexpr):
+    i = tl.arange(0, 4)
+    low, high = tl.inline_asm_elementwise("""{
+        .reg .b32 t;
+        lop3.b32 t, $2, $3, $4, $5;
+        sub.f16x2 t, t, $6;
+        mov.b32 {$0, $1}, t;
+    }""", "=h,=h,r,n,n,n,r", args=[tl.load(x_ptr + i), 0x000f000f, 0x64006400, (0xf0 & 0xcc) | 0xaa, 0x64006400],
+        dtype=(tl.float16, tl.float16), is_pure=True, pack=1)
+    scale = math.sqrt(D) * tl.extra.cuda.num_threads() / 32 / tl.extra.cuda.num_warps()
+    tl.store(y_ptr + i, low * 16 + high / scale)
+'''
+
+
+def test_constants_and_the_halves_of_a_register(tmp_path: Path) -> None:
+    """Four bits of each half become a number; what a metavalue's root and the threads of a launch are, is known when a kernel is compiled."""
+    x = np.array([0x00030005, 0x12345678, 0x7fff0000, 0x000a000b], np.int32)
+    out = execute(tmp_path, "import math\n" + HALVES, {"x_ptr": x, "y_ptr": np.zeros(4, np.float32)}, metas={"D": 16})["y_ptr"]
+    np.testing.assert_array_equal(out, (x & 15) * 16 + (x >> 16 & 15) / 4)
+    assert "math.sqrt(D)" in written_back(tmp_path, "import math\n" + HALVES)

@@ -32,6 +32,9 @@ def of_value(old: n.Node, new: n.Node) -> n.Node:
             return _cast(new)
         case n.Binary(op="and", type=t) if dtype_of(t).is_bool:
             return _each_once(new)
+        case n.Call(of=None) if isinstance(new.type, TileType) and any(_is_repeated(a) for a in new.args) and table()[new.fn].level == "element" and any(
+                not _is_repeated(a) and isinstance(a, n.Expr) and a.type == new.type for a in new.args):
+            return replace(new, args=tuple(a.args[0] if _is_repeated(a) and isinstance(a, n.Call) else a for a in new.args))
         case n.Call(of=None, fn="vec") if _repeated(new):
             return build.call("broadcast", new.args[0], build.const(len(new.args)))
         case n.Call(of=None, fn="vec"):
@@ -53,6 +56,12 @@ def _of_one_number(e: n.Binary) -> n.Expr | None:
     return None
 
 
+def _is_repeated(e: n.Expr | n.Region) -> bool:
+    """Whether it is one number for each element of a vector."""
+    return isinstance(e, n.Call) and e.of is None and e.fn == "broadcast" and isinstance(e.args[0], n.Expr) and not shape_of(e.args[0].type) and (
+        len(shape_of(e.type)) == 1)
+
+
 def _repeated(e: n.Call) -> bool:
     """Whether all elements that a vector is made of are one number, which is the same however often it is worked out."""
     first = e.args[0]
@@ -62,6 +71,9 @@ def _repeated(e: n.Call) -> bool:
 
 def _cast(e: n.Cast) -> n.Expr:
     x = e.x
+    own = dtype_of(x.type)
+    if e.rounding == "sat" and isinstance(e.dtype, DType) and e.dtype.is_integer and e.dtype.bits < 32 and own.name in ("i32", "u32", "f32", "f16", "bf16"):
+        return _converted(_within(x if own.is_integer else _converted(x, I32), *e.dtype.range), e.dtype)
     if e.rounding == "bits" and isinstance(x, n.Cast) and x.rounding == "bits" and dtype_of(x.x.type) == e.dtype:
         return x.x
     if isinstance(x, n.Call) and x.fn == "broadcast" and x.of is None and isinstance(x.args[0], n.Expr) and (
@@ -70,6 +82,13 @@ def _cast(e: n.Cast) -> n.Expr:
     if not isinstance(e.dtype, DType) or not (e.rounding == "rn" or (e.rounding == "bits" and e.dtype.is_integer and dtype_of(x.type).is_integer)):
         return e
     return _converted(x, e.dtype)
+
+
+def _within(x: n.Expr, lo: int, hi: int) -> n.Expr:
+    """An integer of 32 bits held to a range."""
+    own = dtype_of(x.type)
+    most = build.binary("min", x, build.const(hi, own))
+    return most if own.kind == "uint" else build.binary("max", most, build.const(lo, own))
 
 
 def _each_once(e: n.Binary) -> n.Expr:
@@ -88,9 +107,10 @@ def _each_once(e: n.Binary) -> n.Expr:
 
 def _part(held: n.Expr, at: n.Const) -> n.Expr | None:
     """An element of a vector as an element of what the vector is loaded from, or made of."""
-    place = held.at.index[0] if isinstance(held, n.Load) and len(held.at.index) == 1 and held.mask is None and not held.clip else None
-    if isinstance(held, n.Load) and isinstance(place, n.Span) and place.step == 1:
-        return replace(held, at=n.Region(held.at.buffer, (build.add(place.lo, build.const(at.value, dtype_of(place.lo.type))),)))
+    if isinstance(held, n.Load) and held.mask is None and not held.clip and [i.step for i in held.at.index if isinstance(i, n.Span)] == [1] and (
+            len(shape_of(held.type)) == 1):
+        return replace(held, at=n.Region(held.at.buffer, tuple(
+            build.add(i.lo, build.const(at.value, dtype_of(i.lo.type))) if isinstance(i, n.Span) else i for i in held.at.index)))
     if isinstance(held, n.Load) and held == n.Load(n.Region(held.at.buffer)) and held.at.buffer.space == "register" and len(held.at.buffer.shape) == 1:
         return n.Load(n.Region(held.at.buffer, (at,)))
     if isinstance(held, n.Cast) and shape_of(held.x.type) == shape_of(held.type):
@@ -186,6 +206,8 @@ def _converted(x: n.Expr, to: DType) -> n.Expr:
             return _converted(x.x, to) if inner != to else x.x
         if isinstance(x, n.Binary) and x.op in _RING and not isinstance(x.type, TileType):
             return _RING[x.op](_converted(x.a, to), _converted(x.b, to))
+        if isinstance(x, n.Unary) and x.op == "neg" and not isinstance(x.type, TileType):
+            return build.negate(_converted(x.x, to))
     of = dtype_of(x.x.type) if isinstance(x, n.Cast) and x.rounding == "rn" and own.name == "f32" else None
     exact = of is not None and not of.is_symbolic and (of.is_float or of.is_integer) and of.bits <= 16 and of != to
     wider = exact and of is not None and (to.is_float or (of.is_float and to.is_integer))

@@ -60,7 +60,7 @@ def _mentions(path: Path, marks: tuple[str, ...]) -> bool:
 
 def examine(path: Path, skip: frozenset[str], started: Callable[[str], None], part: Part = (0, 1)) -> Iterator[Record]:
     """The records of a file's kernels, and of the file itself when it cannot be read. `skip` are kernels that are known already; of part k of m those
-    of every m-th kernel from the k-th on."""
+    of every m-th kernel from the k-th on, whose specializations alone are looked for."""
     before = digest(path)
     try:
         found = list(kernels_in(path))
@@ -111,12 +111,12 @@ def _guarded(record: Record, made: Callable[[], Record]) -> Record:
 def _specializations(reader: Any, path: Path, skip: frozenset[str], started: Callable[[str], None], part: Part) -> Iterator[Record]:
     """The records of a file's kernels under each of the values that its package gives them."""
     try:
-        found = reader.specializations(path)
+        found = reader.specializations(path, part)
     except KirError as bad:
         if part[0] == 0:
             yield {"file": str(path), "kernel": "", "state": "unreadable", **_words(bad.diagnostics[0])}
         return
-    for each in found[part[0]::part[1]]:
+    for each in found:
         if each.label in skip:
             continue
         started(each.label)

@@ -22,7 +22,10 @@ from kir.ir.visit import substitute, transform, walk
 from kir.learning.corpus.roundtrip.equal import same_program, settled
 from kir.learning.corpus.roundtrip.masked_rows import by_elements
 from kir.learning.corpus.roundtrip.numbers import of_value
+from kir.learning.corpus.roundtrip.places import as_bits, of_place, renewed, without_idle
 
+SMALL = 16
+"""Parts, beside the load, of a value that is worked out of one, however often it is used."""
 WRITTEN = 16
 """Bytes at a multiple of which each array of shared memory that the backend writes begins, be less asked of it or not."""
 
@@ -56,9 +59,10 @@ def thread_form(p: n.Program, further: bool = True) -> n.Program:
 
 
 def _of_thread(body: n.Block, further: bool) -> n.Block:
-    begun = _loaded(_numbers(_single(_rows(_small(by_elements(_bytes(body)) if further else body)))))
+    named = as_bits(tuple(transform(s, of_place) for s in without_idle(body)))
+    begun = _loaded(_numbers(_single(_rows(_small(by_elements(_bytes(named)) if further else named)))))
     made = _valued(_branched(_joined_up(_numbers(without_snapshots(_at_once(begun) if further else begun)))))
-    return _numbers(_at_once(made, values=True)) if further else made
+    return _numbers(_at_once(_loaded(_numbers(without_snapshots(_valued(made)))), values=True)) if further else made
 
 
 def _small(body: n.Block) -> n.Block:
@@ -186,7 +190,8 @@ def _loaded(body: n.Block) -> n.Block:
                 isinstance(one := v.args[0], n.Expr) and not shape_of(one.type)):
             rest = [substitute(t, {s.names[0]: replace(v, args=(n.Var(s.names[0], one.type), *v.args[1:]))}) for t in rest]
             s = replace(s, value=one)
-        elif isinstance(s, n.Let) and len(s.names) == 1 and (alone := _of_one_load(s.value)) is not None and _times(s.names[0], rest) == 1:
+        elif isinstance(s, n.Let) and len(s.names) == 1 and (alone := _of_one_load(s.value)) is not None and (
+                _times(s.names[0], rest) == 1 or sum(1 for _ in walk(s.value)) - sum(1 for _ in walk(alone)) <= SMALL):
             (name,) = s.names
             used: n.Expr = transform(s.value, partial(_renamed, alone, n.Var(name, alone.type)))
             rest = [substitute(t, {name: used}) for t in rest]
@@ -230,7 +235,8 @@ def _renamed(load: n.Load, name: n.Var, old: n.Node, new: n.Node) -> n.Node:
 def _of_one_load(e: n.Expr) -> n.Load | None:
     """The load that a value is computed from, where that is the only thing in memory that it reads."""
     found = [x for x in walk(e) if isinstance(x, n.Load)]
-    return found[0] if len(found) == 1 and found[0] != e and _own(e) and pure(e) else None
+    own = all(x.of is None and (x.fn in ("pack", "unpack") or table()[x.fn].level == "element") for x in walk(e) if isinstance(x, n.Call))
+    return found[0] if len(found) == 1 and found[0] != e and own and pure(e) else None
 
 
 def _times(name: str, body: Sequence[n.Stmt]) -> int:
@@ -274,23 +280,49 @@ def _joined_up(body: n.Block) -> n.Block:
     return tuple(out)
 
 
-def _branched(body: n.Block) -> n.Block:
-    """The block with what a condition of the thread masks under that condition: a store, and a store of what is loaded or of what stands there instead."""
+def _branched(body: n.Block, known: frozenset[n.Expr] = frozenset()) -> n.Block:
+    """The block with what a condition of the thread masks under that condition: a store, and a store of what is loaded, or chosen where memory is read,
+    or of what stands there instead. What is `known` to hold masks nothing."""
     out: list[n.Stmt] = []
     for s in body:
-        s = _inside(s, _branched)
         if isinstance(s, n.Store):
-            s = replace(s, value=_number(s.value))
-            x = s.value
-            if isinstance(x, n.Load) and x.mask is not None and x.other is not None and not isinstance(x.mask.type, TileType):
-                bare = replace(s, mask=None)
-                there = replace(bare, value=replace(x, mask=None, other=None))
-                mask, s = s.mask, n.If(x.mask, (there,), (replace(bare, value=_number(x.other)),))
-                s = s if mask is None else n.If(mask, (s,))
-            elif s.mask is not None and not isinstance(s.mask.type, TileType):
-                s = n.If(s.mask, (replace(s, mask=None),))
-        out.append(s)
+            s = _under(s)
+        if isinstance(s, n.If):
+            s = replace(s, then=_branched(s.then, known | _terms(s.cond)), orelse=_branched(s.orelse, known | _terms(build.invert(s.cond))))
+        else:
+            s = _inside(s, partial(_branched, known=known))
+        out.append(transform(s, partial(_unmasked, known)) if known and not isinstance(s, (n.If, n.For, n.While)) else s)
     return tuple(out)
+
+
+def _under(s: n.Store) -> n.Stmt:
+    """A store as one under each condition that its value asks, where what is read is read under it alone."""
+    s = replace(s, value=_number(s.value))
+    x, bare = s.value, replace(s, mask=None)
+    if s.mask is not None:
+        return s if isinstance(s.mask.type, TileType) else n.If(s.mask, (_under(bare),))
+    if isinstance(x, n.Load) and x.mask is not None and x.other is not None and not isinstance(x.mask.type, TileType):
+        return n.If(x.mask, (_under(replace(bare, value=replace(x, mask=None, other=None))),), (_under(replace(bare, value=x.other)),))
+    if isinstance(x, n.Select) and not isinstance(x.cond.type, TileType):
+        arms = ((x.a, _terms(x.cond)), (x.b, _terms(build.invert(x.cond))))
+        reads = [(y, known) for arm, known in arms for y in walk(arm) if isinstance(y, n.Load) and y.at.buffer.space in ("global", "shared")]
+        if reads and all(y.mask is not None and _terms(y.mask) and _terms(y.mask) <= known for y, known in reads):
+            return n.If(x.cond, (_under(replace(bare, value=x.a)),), (_under(replace(bare, value=x.b)),))
+    return s
+
+
+def _terms(cond: n.Expr) -> frozenset[n.Expr]:
+    """What holds where a condition does, of numbers that stay what they are."""
+    if isinstance(cond, n.Binary) and cond.op == "and":
+        return _terms(cond.a) | _terms(cond.b)
+    return frozenset() if isinstance(cond.type, TileType) or any(isinstance(x, n.Load) for x in walk(cond)) else frozenset({cond})
+
+
+def _unmasked(known: frozenset[n.Expr], old: n.Node, new: n.Node) -> n.Node:
+    if isinstance(new, n.Load) and new.mask is not None and (asked := _terms(new.mask)) and asked <= known and not any(
+            isinstance(x, n.Load) for x in walk(new.mask)):
+        return replace(new, mask=None, other=None)
+    return new
 
 
 def _number(e: n.Expr) -> n.Expr:
@@ -305,6 +337,8 @@ def _valued(body: n.Block) -> n.Block:
     rest = list(body)
     while rest:
         s = rest.pop(0)
+        if isinstance(s, n.Alloc) and s.buffer.space == "register":
+            rest = renewed(s.buffer, rest)
         if isinstance(s, n.Alloc) and s.init is None and (at := _first_fill(s.buffer, rest)) is not None:
             store = rest[at]
             assert isinstance(store, n.Store)
@@ -325,7 +359,7 @@ def _valued(body: n.Block) -> n.Block:
 
 
 def _chosen(b: n.Buffer, rest: Sequence[n.Stmt]) -> tuple[int, n.Expr] | None:
-    """Where a variable is first named, if a branch gives it one of two values there, and that choice; None where one of them is read from memory."""
+    """Where a variable is first named, if a branch gives it one of two values there, and that choice: what is read from memory, under its condition."""
     at = next((k for k, s in enumerate(rest) if _mentions(s, b)), None) if b.space == "register" and not b.shape else None
     s = rest[at] if at is not None else None
     if not isinstance(s, n.If) or _mentions(s.cond, b) or isinstance(s.cond.type, TileType):
@@ -337,12 +371,17 @@ def _chosen(b: n.Buffer, rest: Sequence[n.Stmt]) -> tuple[int, n.Expr] | None:
             if not isinstance(let, n.Let) or len(let.names) != 1 or x is None:
                 return None
             x = substitute(x, {let.names[0]: let.value})
-        if not isinstance(x, n.Store) or x.at.buffer != b or x.mask is not None or _mentions(x.value, b) or not pure(x.value) or any(
-                isinstance(y, n.Load) and y.at.buffer.space in ("global", "shared") for y in walk(x.value)):
+        if not isinstance(x, n.Store) or x.at.buffer != b or x.mask is not None or _mentions(x.value, b) or not pure(x.value):
             return None
-        values.append(x.value)
+        values.append(transform(x.value, partial(_masked_by, s.cond if arm is s.then else build.invert(s.cond))))
     assert at is not None
     return at, build.select(s.cond, *values)
+
+
+def _masked_by(cond: n.Expr, old: n.Node, new: n.Node) -> n.Node:
+    if isinstance(new, n.Load) and new.at.buffer.space in ("global", "shared") and new.mask is None and not new.clip:
+        return replace(new, mask=cond, other=build.const(0, dtype_of(new.type)))
+    return new
 
 
 def _each_set(b: n.Buffer, rest: Sequence[n.Stmt]) -> tuple[list[n.Stmt], n.Expr, list[n.Stmt]] | None:
@@ -438,7 +477,7 @@ def _elementwise(s: n.For) -> n.Store | None:
         if not isinstance(let, n.Let) or len(let.names) != 1 or not _own(let.value) or not pure(let.value):
             return None
         store = substitute(store, {let.names[0]: let.value})
-    if not isinstance(store, n.Store) or store.mask is not None or store.clip or store.at.buffer.space != "register":
+    if not isinstance(store, n.Store) or store.mask is not None or store.clip:
         return None
     number = _number(store.value)
     if not isinstance(number.type, TileType) and not _names(number, s.var) and not any(isinstance(x, (n.Load, n.Call)) for x in walk(number)):
@@ -449,8 +488,13 @@ def _elementwise(s: n.For) -> n.Store | None:
     if not pure(store.value) or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer for x in walk(store.value)):
         return None
     held: dict[str, n.Expr] = {}
+    rows: dict[str, n.Expr] = {}
 
-    def leave(old: n.Node, new: n.Node) -> n.Node:  # a number that parts are made of is one whatever the turn
+    def leave(old: n.Node, new: n.Node) -> n.Node:  # a number that parts are made of is one whatever the turn; a vector whose part is taken is a row
+        if isinstance(new, n.Call) and new.fn == "pick" and new.of is None and isinstance(v := new.args[0], n.Expr) and new.args[1] == s.var and (
+                shape_of(v.type) == (turns,) and not _names(v, s.var)):
+            rows[f"%row{len(rows)}"] = v
+            return n.Load(n.Region(n.Buffer(f"%row{len(rows) - 1}", dtype_of(v.type), (build.const(turns),), "register"), (s.var,)))
         if not isinstance(new, n.Call) or new.fn != "pack" or new.of is not None or not isinstance(new.type, DType) or _names(new, s.var):
             return new
         held[f"%held{len(held)}"] = new
@@ -460,10 +504,14 @@ def _elementwise(s: n.For) -> n.Store | None:
         return None
     at = _joined(store.at, s.var, turns)
     try:
-        value: n.Expr = substitute(tile(each, [(s.var, turns)]), held)
+        value: n.Expr = substitute(transform(tile(each, [(s.var, turns)]), partial(_row_of, rows)), held)
     except (NotElementwise, KirError):
         return None
     return None if at is None or _names(value, s.var) or shape_of(value.type) != (turns,) else n.Store(at, value, cache=store.cache, origin=s.origin)
+
+
+def _row_of(rows: dict[str, n.Expr], old: n.Node, new: n.Node) -> n.Node:
+    return rows.get(new.at.buffer.name, new) if isinstance(new, n.Load) else new
 
 
 def _own(e: n.Expr) -> bool:
