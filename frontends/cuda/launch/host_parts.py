@@ -250,8 +250,8 @@ def class_constant(units: Sequence[Unit], name: str, value: Callable[[Node, dict
     if found is None:
         return Unknown(name)
     said, given = found
-    scope: dict[str, Value] = {p: build.const(int(x)) if x.isdigit() else x == "true" if x in ("true", "false") else Dtype(TYPES[x]) if x in TYPES else Unknown(x)
-                               for p, x in given}
+    scope: dict[str, Value] = {
+        p: build.const(int(x)) if x.isdigit() else x == "true" if x in ("true", "false") else Dtype(TYPES[x]) if x in TYPES else Unknown(x) for p, x in given}
     for other in dict.fromkeys(re.findall(r"(?<![\w:.])[A-Za-z_]\w*", said)):  # what it is worked out of is of the same class
         if deep and other not in scope and not isinstance(v := class_constant(units, f"{name.rpartition('::')[0]}::{other}", value, deep - 1), Unknown):
             scope[other] = v
