@@ -33,6 +33,7 @@ from .host_parts import (
     last_name,
     literal,
     parameters,
+    said_by,
     template_names,
     template_of,
     worked_out,
@@ -56,8 +57,7 @@ class Follower:
                  around: Around | None = None) -> None:
         around = around or Around(units)
         self.functions, self.units, self.headers = functions, units, Headers(units)
-        self.known = Known()
-        self.launches: list[HostLaunch] = []
+        self.known, self.launches = Known(), list[HostLaunch]()
         self.depth = self.followed = 0
         self.every = every
         """Whether both parts of a branch that nothing decides are followed, and each dtype that a dispatch macro offers."""
@@ -268,13 +268,11 @@ class Follower:
         scope[name] = v
 
     def _name(self, name: str, scope: Mapping[str, Value]) -> Value:
-        if name in scope:
-            return scope[name]
-        if name in self.globals:
-            return self.globals[name]
+        for names in (scope, self.globals):
+            if name in names:
+                return names[name]
         number = self.headers.enumerator(name)
-        if isinstance(of := scope.get(name.partition("::")[0]), Written):  # `Traits::threads`, where `using Traits = traits_of<128, T>;`
-            name = f"{of.reason}::{name.partition('::')[2]}"
+        name = said_by(scope, name)
         return build.const(number) if number is not None else Dtype(SCALARS[last]) if (last := name.rpartition("::")[2]) in SCALARS else (
             class_constant(self.units, name, self.value) if "::" in name else Unknown(name))
 

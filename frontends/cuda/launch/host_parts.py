@@ -17,6 +17,7 @@ from ..source.syntax import declared_name, function_declarator, text
 from ..symbols.index import template_params
 from ..symbols.symbols import TParam
 from ..types.errors import NotUnderstood
+from .dispatch import Written
 from .host_values import TYPES, Rank
 
 MOST_FILES, MOST_BYTES = 20, 400_000
@@ -242,6 +243,12 @@ def worked_out(e: Node, scope: Mapping[str, Value]) -> bool:
     if e.type == "identifier":
         return isinstance(held := scope.get(text(e)), n.Const) and type(held.value) is int and held.value > 1
     return any(worked_out(x, scope) for x in e.named_children)
+
+
+def said_by(scope: Mapping[str, Value], name: str) -> str:
+    """What a name stands for behind an alias of the scope: `Traits::threads`, where `using Traits = traits_of<128, T>;`."""
+    of = scope.get(name.partition("::")[0])
+    return f"{of.reason}::{name.partition('::')[2]}" if isinstance(of, Written) else name
 
 
 def class_constant(units: Sequence[Unit], name: str, value: Callable[[Node, dict[str, Value]], Value], deep: int = 6) -> Value:
