@@ -33,7 +33,6 @@ from .host_parts import (
     last_name,
     literal,
     parameters,
-    said_by,
     template_names,
     template_of,
     worked_out,
@@ -57,7 +56,8 @@ class Follower:
                  around: Around | None = None) -> None:
         around = around or Around(units)
         self.functions, self.units, self.headers = functions, units, Headers(units)
-        self.known, self.launches = Known(), list[HostLaunch]()
+        self.known = Known()
+        self.launches: list[HostLaunch] = []
         self.depth = self.followed = 0
         self.every = every
         """Whether both parts of a branch that nothing decides are followed, and each dtype that a dispatch macro offers."""
@@ -268,13 +268,13 @@ class Follower:
         scope[name] = v
 
     def _name(self, name: str, scope: Mapping[str, Value]) -> Value:
-        for names in (scope, self.globals):
-            if name in names:
-                return names[name]
+        if name in scope:
+            return scope[name]
+        if name in self.globals:
+            return self.globals[name]
         number = self.headers.enumerator(name)
-        name = said_by(scope, name)
         return build.const(number) if number is not None else Dtype(SCALARS[last]) if (last := name.rpartition("::")[2]) in SCALARS else (
-            class_constant(self.units, name, self.value) if "::" in name else Unknown(name))
+            class_constant(self.units, name, self.value, scope) if "::" in name else Unknown(name))
 
     # -------------------------------------------------------------------------------------------------------------- expressions
     def value(self, e: Node, scope: dict[str, Value]) -> Value:
