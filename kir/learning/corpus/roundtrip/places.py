@@ -178,7 +178,7 @@ def _row(known: Mapping[str, tuple[int, int]], old: n.Node, new: n.Node) -> n.No
     rows: n.Expr = build.const(0, dtype_of(new.type))
     rest: n.Expr = rows
     for m, c in build.polynomial(new.a).items():
-        term = build.const(1, dtype_of(new.type))
+        term: n.Expr = build.const(1, dtype_of(new.type))
         for atom in m:
             term = build.mul(term, atom)
         if c % by == 0:
