@@ -1,4 +1,5 @@
-"""Coverage-guided fuzzing of the three frontends by atheris, where that is installed (`pip install atheris`).
+"""Coverage-guided fuzzing of all readers by atheris, where that is installed (`pip install atheris`): the frontends of CUDA, Triton, TileLang and PTX, and
+what reads a program's text, a problem's file and a card.
 
     python -m benchmarks.fuzz.sources [--surface NAME ..] [--minutes M] [--jobs N] [--state FOLDER] [--log FILE] [--taken] [--mended] [--write]
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import inspect
 import json
 import multiprocessing
 import os
@@ -37,17 +39,22 @@ from typing import Any
 
 from platformdirs import user_state_path
 
-from benchmarks.bad_input.mutilated import SURFACES, mutilated, sources
+from benchmarks.bad_input.mutilated import SURFACES as LANGUAGES
+from benchmarks.bad_input.mutilated import mutilated, sources
 from benchmarks.fuzz.checking import MEMORY, TooLong, limited
 from benchmarks.fuzz.making import Made
 from kir.analysis import normalize
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.ir.parser import parse_program
+from kir.ir.rules.verify import verify
+from kir.learning.cards.card import parse_card
+from kir.problem import load_problem
 from kir.surface import backend, frontend
 
 ROOT = Path(__file__).parents[2]
 LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "sources.jsonl", ROOT / "docs" / "tables" / "fuzz-sources.md"
+SURFACES = (*LANGUAGES, "ptx", "kir", "problem", "card")
 SECONDS, MEGABYTES = 5.0, 2048
 LENGTHS = (6_000, 900, 900, 400, 400, 400, 400, 400)
 """Processor time and memory of one text; and how many bytes one may have, by the number of the process: short ones are read faster."""
@@ -63,10 +70,17 @@ RAN, NOTED, OWN, SAID = "ran", 1.0, "own", "said"
 words."""
 WRITTEN, LOADED = 40, 20
 """Random programs of which what a backend writes is among the first texts; and texts that are read before processes are forked."""
-ENDING = {"cuda": ".cu"}
-KERNEL = {"cuda": b"__global__", "triton": b"def ", "tilelang": b"def "}
-"""What a text with a kernel has."""
-HEADS = {"cuda": "", "triton": "import triton\nimport triton.language as tl\n", "tilelang": "import tilelang\nimport tilelang.language as T\n"}
+ENDING = {"cuda": ".cu", "ptx": ".ptx", "kir": ".kir", "problem": ".toml", "card": ".md"}
+KERNEL = {"cuda": b"__global__", "triton": b"def ", "tilelang": b"def ", "ptx": b".entry", "kir": b"kernel ", "problem": b"name", "card": b"## Record"}
+"""What a text with a kernel, or with what else is read, has."""
+ROOM = {"ptx": 6_000, "card": 9_000, "problem": 3_000}
+"""How many bytes a text may have at least of what is never short."""
+SHIPPED = {"ptx": "[bt]*/**/*.ptx", "kir": "skills/problems/*/naive.kir", "problem": "skills/problems/*/problem.toml", "card": "skills/cards/*.md"}
+"""Where the first texts of what is no language are."""
+FOLLOWED = {"kir": ("kir.ir.parser", "kir.ir.terms", "kir.ir.grammar.syntax"), "card": ("kir.learning.cards.card",),
+            "problem": ("kir.problem.load", "kir.problem.schema", "kir.problem.problem")}
+"""Modules that are loaded by then, and followed by atheris all the same."""
+HEADS = {"triton": "import triton\nimport triton.language as tl\n", "tilelang": "import tilelang\nimport tilelang.language as T\n"}
 """What a file of a surface begins with, so that the surface is not what is guessed."""
 
 
@@ -92,15 +106,11 @@ class Watch:
 
 def read(surface: str, text: str, folder: Path, count: Counter[str] | None = None, watch: Watch | None = None) -> str:
     """Reads the first kernel of a text as a file: "" for a program or a refusal, else the kind of fault. `count` gets how many are programs."""
-    file, reader = folder / f"k{ENDING.get(surface, '.py')}", frontend(surface)
-    file.write_text(HEADS[surface] + text, encoding="utf-8")
+    file = folder / f"k{ENDING.get(surface, '.py')}"
+    file.write_text(HEADS.get(surface, "") + text, encoding="utf-8")
     try:
         with watch or limited(SECONDS):
-            for kernel in reader.kernels(file)[:1]:
-                instantiate = getattr(reader, "instantiate", None)
-                reader.parse(file, kernel.name) if instantiate is None else instantiate(file, kernel.name, None)
-                if count is not None:
-                    count["programs"] += 1
+            read_whole(surface, file, text, count if count is not None else Counter())
     except KirError:
         return ""
     except TooLong:
@@ -111,16 +121,47 @@ def read(surface: str, text: str, folder: Path, count: Counter[str] | None = Non
     return ""
 
 
+def read_whole(surface: str, file: Path, text: str, count: Counter[str]) -> None:
+    """Reads a file as what it is; `count` gets how many are programs (problems, cards)."""
+    if surface == "kir":
+        verify(parse_program(text, file.name))
+    elif surface == "problem":
+        load_problem(file).shapes  # noqa: B018  # worked out from the texts of its file
+    elif surface == "card":
+        parse_card(text, file.name)
+    else:
+        reader = frontend(surface)
+        for kernel in reader.kernels(file)[:1]:
+            instantiate = getattr(reader, "instantiate", None)
+            reader.parse(file, kernel.name) if instantiate is None else instantiate(file, kernel.name, None)
+            count["programs"] += 1
+        return
+    count["programs"] += 1
+
+
+def followed(atheris: Any, name: str) -> None:
+    """Has atheris follow the functions of a module that is loaded already."""
+    module = import_module(name)
+    for _, each in inspect.getmembers(module):
+        own = [each] if inspect.isfunction(each) else [f for _, f in inspect.getmembers(each, inspect.isfunction)] if inspect.isclass(each) else []
+        for f in own:
+            if f.__module__ == name:
+                atheris.instrument_func(f)
+
+
 def instrumented(surfaces: Sequence[str], state: Path) -> Any:
-    """atheris, with all frontends followed by it and the first texts in the state's folder, which is bounded: long for a process, so done once for all."""
+    """atheris, with the frontends of some surfaces followed by it, and the first texts in the state's folder, which is bounded: long for a process, so done
+    once for all."""
     atheris: Any = import_module("atheris")  # optional: not among what is installed
     beside = [multiprocessing.get_context("fork").Process(target=_ready, args=(surface, state)) for surface in surfaces]
     for process in beside:
         process.start()
     with atheris.instrument_imports(include=["kir.frontends", "kir.surface"]):
-        import kir.frontends.cuda.frontend
-        import kir.frontends.tilelang.frontend
-        import kir.frontends.triton.frontend  # noqa: F401
+        for surface in surfaces:
+            if surface in (*LANGUAGES, "ptx"):
+                import_module(f"kir.frontends.{surface}.frontend")
+        for name in (x for surface in surfaces for x in FOLLOWED.get(surface, ())):
+            followed(atheris, name)
         for process in beside:
             process.join()
         for surface in surfaces:
@@ -159,7 +200,7 @@ def child(atheris: Any, surface: str, state: Path, seconds: int, own: Path, long
         if (kind := read(surface, text, folder, count, watch)) and kind not in seen:
             seen.add(kind)
             name = re.sub(r"\W+", "-", kind)
-            (state / "faults" / f"{surface}-{name}{ENDING.get(surface, '.py')}").write_text(HEADS[surface] + text)
+            (state / "faults" / f"{surface}-{name}{ENDING.get(surface, '.py')}").write_text(HEADS.get(surface, "") + text)
             print(f"FAULT {kind}", flush=True)
 
     def changed(data: bytes, most: int, seed: int) -> bytes:
@@ -186,12 +227,13 @@ def _alone(folder: Path) -> None:
 
 
 def begun(surface: str, state: Path) -> None:
-    """The first texts: shipped kernels, and what the surface's backend writes of random programs, which is short and of many forms."""
+    """The first texts: shipped ones, and random programs, of a language what its backend writes of them, which is short and of many forms."""
     (state / surface).mkdir(parents=True, exist_ok=True)
-    texts = [source.file.read_bytes() for source in sources(surface)]
-    by = backend(surface)
-    for seed in range(WRITTEN):
-        p = normalize(parse_program(Made(seed).text, "p.kir"))
+    texts = [file.read_bytes() for file in sorted(ROOT.glob(SHIPPED[surface]))] if surface in SHIPPED else [x.file.read_bytes() for x in sources(surface)]
+    if surface == "kir":
+        texts += [Made(seed).text.encode() for seed in range(WRITTEN)]
+    for seed in range(WRITTEN if surface in LANGUAGES else 0):
+        by, p = backend(surface), normalize(parse_program(Made(seed).text, "p.kir"))
         if not list(by.accepts(p)):
             texts.append(by.emit(p).text.encode())
     for text in texts:
@@ -200,7 +242,8 @@ def begun(surface: str, state: Path) -> None:
 
 def part(surface: str, state: Path, k: int) -> tuple[Path, int]:
     """The folder of a process, the `k`-th, with what it begins from, and how long its texts may be."""
-    every, longest, own = sorted((state / surface).iterdir()), LENGTHS[k // len(SURFACES) % len(LENGTHS)], state / OWN / f"{surface}-{k}"
+    every, own = sorted((state / surface).iterdir()), state / OWN / f"{surface}-{k}"
+    longest = max(LENGTHS[k // len(LANGUAGES) % len(LENGTHS)], ROOM.get(surface, 0))
     gathered(surface, state, own)
     own.mkdir(parents=True)
     fitting = [x for x in every if x.stat().st_size <= longest]
@@ -256,8 +299,8 @@ def running(surfaces: Sequence[str], state: Path, minutes: float, jobs: int) -> 
 
 def page(lines: Sequence[dict[str, Any]]) -> str:
     """docs/tables/fuzz-sources.md: texts, seconds and faults by surface."""
-    out = ["# Random sources", "", "Made by `python -m benchmarks.fuzz.sources --write`: texts that atheris makes from the shipped kernels, given to a "
-           f"frontend. A fault is an exception that is no refusal, more than {SECONDS:.0f} s of processor time, or more than {MEGABYTES / 1024:.0f} GB.", "",
+    out = ["# Random sources", "", "Made by `python -m benchmarks.fuzz.sources --write`: texts that atheris makes from the shipped ones, given to a "
+           f"reader. A fault is an exception that is no refusal, more than {SECONDS:.0f} s of processor time, or more than {MEGABYTES / 1024:.0f} GB.", "",
            f"{sum(r['texts'] for r in lines):,} texts in {sum(r['seconds'] for r in lines) / 3600:.1f} hours of processes. Of "
            f"{sum(r['texts'] for r in lines if 'programs' in r):,} it was counted how many were programs: {sum(r.get('programs', 0) for r in lines):,}.", "",
            "| surface | texts | minutes | ways kept | faults | found and mended |", "| --- | ---: | ---: | ---: | --- | --- |"]

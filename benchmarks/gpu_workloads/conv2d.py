@@ -7,6 +7,7 @@ on each surface.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -77,6 +78,10 @@ TRIED = (
     "conv2d_sm90_once rows=64 columns=128 stages=8 rounds=1",
     "conv2d_sm90_once rows=64 columns=128 stages=4 rounds=2",
     "conv2d_sm90_once rows=64 columns=64 stages=6 rounds=1",
+    "conv2d_sm90_wide rows=96 columns=128 stages=6",
+    "conv2d_sm90_wide rows=96 columns=128 stages=7",
+    "conv2d_sm90_wide rows=208 columns=128 stages=4",
+    "conv2d_sm90_wide rows=112 columns=128 stages=6",
     "conv2d_sm80 rows=128 columns=128",
     "conv2d_sm80 rows=128 columns=64",
     "conv2d_sm80 rows=64 columns=64",
@@ -111,19 +116,36 @@ STAYING = f"{FLAT}; linear-grid{{rows_first=false}}@main; persistent{{ctas=%d ca
 ROWS_OF_PIXELS = (
     *(f"conv2d_triton {tile} then {FLAT}" for tile in (
         "rows=128 columns=128 stages=3 threads=256", "rows=128 columns=64 stages=4 threads=128", "rows=128 columns=256 stages=3 threads=256",
-        "rows=64 columns=128 stages=4 threads=128")),
+        "rows=64 columns=128 stages=4 threads=128", "rows=128 columns=128 stages=3 threads=128")),
     *(f"conv2d_triton {tile} then {STAYING % ctas}" for tile, ctas in (
         ("rows=128 columns=128 stages=2 threads=256", 2 * SMS), ("rows=128 columns=64 stages=4 threads=128", 2 * SMS),
         ("rows=128 columns=64 stages=2 threads=128", 3 * SMS), ("rows=128 columns=256 stages=3 threads=256", SMS))),
 )
 TURNS = STAYING.removeprefix(f"{FLAT}; ")
-BOXES = tuple(f"conv2d_boxes_triton {tile} {rest}{turns}{EARLY}"
-              for tile in ("rows=128 high=2", "rows=128 high=4", "rows=128 high=8", "rows=64 high=8")
-              for rest, ctas in (("columns=128 stages=4 threads=256", 1), ("columns=64 stages=4 threads=128", 2), ("columns=256 stages=3 threads=256", 1),
-                                 ("columns=128 stages=4 threads=128", 2))
-              if ("threads=128" in rest if "rows=64" in tile else rest != "columns=128 stages=4 threads=128")
-              for turns in ("", f" then {TURNS % (ctas * SMS)}"))
-"""Triton copies boxes of an image too, of filters that move by single pixels; all of them begin early."""
+OF_BOXES = (
+    (128, "columns=128 stages=3 threads=256", 2), (128, "columns=128 stages=3 threads=128", 2), (128, "columns=128 stages=6 threads=256", 1),
+    (128, "columns=64 stages=4 threads=128", 2), (128, "columns=64 stages=8 threads=128", 1), (256, "columns=128 stages=4 threads=256", 1),
+    (256, "columns=64 stages=2 threads=128", 2), (128, "columns=256 stages=4 threads=256", 1), (64, "columns=128 stages=8 threads=128", 1),
+    (64, "columns=256 stages=5 threads=128", 1))
+"""Pixels of a tile, the rest of a point, and CTAs of a multiprocessor that stay."""
+
+
+def boxed(pixels: int, shape: Shape) -> str:
+    """What a point says of the box of which most lies in the images, of the fewest of them, the nearest to a square."""
+    n, h, w, _, _, (_, stride) = shape
+    sides = n, -(-h // stride), -(-w // stride)
+
+    def left(box: tuple[int, int, int]) -> tuple[int, int, int]:
+        return math.prod(-(-side // x) * x for side, x in zip(sides, box, strict=True)), box[0], abs(box[1] - box[2])
+
+    powers = [1 << k for k in range(6)]
+    image, high, _ = min(((i, up, pixels // (i * up)) for i in powers for up in powers[:5] if pixels >= i * up), key=left)
+    return f"rows={pixels} high={high} images={image}"
+
+
+BOXES = tuple(dict.fromkeys(f"conv2d_boxes_triton {boxed(pixels, shape)} {rest}{turns}{EARLY}" for shape in SHAPES if shape[5] != (1, 1)
+                            for pixels, rest, ctas in OF_BOXES for turns in ("", f" then {TURNS % (ctas * SMS)}")))
+"""Triton copies boxes of images too; all of them begin early."""
 POINTS = (*TRIED, *ROWS_OF_PIXELS, *BOXES, *(f"{point}{EARLY}" for point in (*TRIED, *ROWS_OF_PIXELS) if "_tilelang" not in point))
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
 OF_ROWS = ("cuda", "cuda, sm_80", "triton", "tilelang")
@@ -189,23 +211,14 @@ def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> boo
     flat = point.removesuffix(EARLY) in ROWS_OF_PIXELS
     if flat and kind != (1, 1):
         return False
-    if point in BOXES and (kind != (3, 1) or (at["rows"], at["high"]) not in _boxes(h, w)):
+    if point in BOXES and (kind == (1, 1) or not point.startswith(f"conv2d_boxes_triton {boxed(at['rows'], (n, h, w, c, f, kind))} ")):
         return False
     tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])
     steps, parts = taps * taps * c // 64, at.get("parts", 1)
-    few = "_multicast rows=64" in point or "_once" in point or (" then " in point and not flat and "_boxes" not in point and steps > LONG)
+    few = "_multicast rows=64" in point or "_once" in point or "_wide" in point or (" then " in point and not flat and "_boxes" not in point and steps > LONG)
     if at["columns"] > f or (few and tiles > 2 * SMS):
         return False
     return parts == 1 or (tiles * parts <= 2 * SMS and steps >= 4 * parts)
-
-
-def _boxes(h: int, w: int) -> list[tuple[int, int]]:
-    """The pixels of a box, and its rows: of 128 pixels the widest of those of which the most lies in an image, and a box of 64 of which more does."""
-    def inside(pixels: int, high: int) -> float:
-        return h * w / (-(-h // high) * high * -(-w // (pixels // high)) * (pixels // high))
-
-    best = max((2, 4, 8), key=lambda high: inside(128, high))
-    return [(128, best), *([(64, 8)] if inside(64, 8) > inside(128, best) else [])]
 
 
 def _settings(point: str) -> dict[str, int]:
@@ -237,8 +250,11 @@ def candidate(of: Key) -> Program:
     kind, point, _ = of
     space = find_space(point.split()[0])
     values = space.values(_settings(point), {"dtype": "f16", "sms": SMS, "shared": 232448})
-    steps = "; ".join(x for x in (space.filled(values), point.partition(" then ")[2]) if x)
-    return run(promised(parse_program(naive(kind)), (), space.align), Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
+    filled = space.filled(values) if kind[0] > 1 else space.filled(values).replace("carry-digits@main/c_loop;\n", "")  # of one tap there are no digits
+    steps = "; ".join(x for x in (filled, point.partition(" then ")[2]) if x)
+    even = ("H % 2 == 0", "W % 2 == 0") if "_boxes" in point and kind[1] > 1 else ()
+    told = promised(parse_program(naive(kind)), (*space.facts, *even), space.align)
+    return run(told, Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
 
 
 def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, Made]) -> Iterator[Case]:

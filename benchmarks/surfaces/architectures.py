@@ -1,7 +1,7 @@
 """Which stored pipelines for CUDA and Triton are programs of other architectures than Hopper's: compiled for them, interpreted and modelled, as
 `docs/tables/architectures.md`. TileLang's, whose compiler takes minutes for some, are asked by name.
 
-    python -m benchmarks.surfaces.architectures [NAME ..]     # prints the rows of some pipelines
+    python -m benchmarks.surfaces.architectures [NAME ..]     # prints the rows of some pipelines, each as it is done
     python -m benchmarks.surfaces.architectures --write [NAME ..]   # writes the rows of all, or of some, into the page
 """
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -30,6 +31,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "tables" / "architectures.md"
 TARGETS = ("sm_80", "sm_120")
 PRODUCTS = ("HGMMA", "QGMMA", "QMMA", "HMMA")
 """Matrix instructions as their names begin in SASS."""
+DESCRIPTORS = ("tma-load", "tma-store", "surface-option{option=host_descriptors ")
+"""How steps begin that only make copies go by tensor descriptors."""
 MOST, CASES = 4, 5
 """Points of a space that are tried; and sizes at which one is interpreted."""
 HEAD = """# Stored pipelines on other architectures
@@ -37,8 +40,9 @@ HEAD = """# Stored pipelines on other architectures
 Each stored pipeline for CUDA and Triton over its naive program, with every precondition judged for the target, legalized for its architecture, written and
 compiled: the first point of its space that goes so far, of four. The cell says the matrix instruction of the code, its registers a thread and bytes spilled; at
 how many sizes of its problem the interpreter, looking for hazards, found its outputs right (the quickest of those of `kir run --check`); and the modelled time
-at the first shape that the problem profiles. Otherwise it says what the first point is refused for. None of it ran on a GPU. Written by
-`python -m benchmarks.surfaces.architectures --write`; a test compares some of the rows.
+at the first shape that the problem profiles. Otherwise it says what the first point is refused for. *By addresses*: the target has no TMA, and the steps that
+only make copies go by tensor descriptors are left out (`tma-load`, `tma-store`), so that Triton's compiler makes them by cp.async. None of it ran on a GPU.
+Written by `python -m benchmarks.surfaces.architectures --write`; a test compares some of the rows.
 
 | pipeline | surface | sm_80 | sm_120 |
 | --- | --- | --- | --- |
@@ -51,8 +55,18 @@ def row(name: str) -> str:
     return f"| {name} | {space.surface} | {' | '.join(cell(space, target(t)) for t in TARGETS)} |"
 
 
+def by_addresses(space: Space, device: Target) -> Space:
+    """A pipeline for Triton without its steps to tensor descriptors, where the device has none."""
+    if space.surface != "triton" or device.architecture.has("tma"):
+        return space
+    steps = space.text.split(";")
+    return replace(space, text=";".join(s for s in steps if not s.strip().startswith(DESCRIPTORS)))
+
+
 def cell(space: Space, device: Target) -> str:
     """What becomes of a pipeline on a device: of the first point that compiles, of `MOST` that its space takes."""
+    given_space, space = space, by_addresses(space, device)
+    how = "by addresses, " if space is not given_space and space.text != given_space.text else ""
     problem, said, known = load_problem(space.home), list[str](), Prefixes()
     given = given_of(space, problem, problem.shapes[0], device)
     every = [space.values(point, given) for point in space.points()]
@@ -64,7 +78,7 @@ def cell(space: Space, device: Target) -> str:
             if not refused:
                 by = backend(space.surface)
                 made = by.compile(by.emit(program), device)
-                return made.absent or f"{_compiled(made)}; {_interpreted(program, problem)}; {_modelled(program, problem, device, space.surface)}"
+                return made.absent or f"{how}{_compiled(made)}; {_interpreted(program, problem)}; {_modelled(program, problem, device, space.surface)}"
         except KirError as stopped:
             refused = stopped.diagnostics
         said.append(f"{refused[0].id}: {refused[0].message.splitlines()[0]}".replace("|", "\\|"))
@@ -106,7 +120,8 @@ def main(words: Iterable[str]) -> int:
         return 2
     names = [w for w in words if w != "--write"] or every
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
-        for one in pool.map(row, names):
+        for made in as_completed([pool.submit(row, name) for name in names]):
+            one = made.result()
             print(one, flush=True)
             if "--write" in words:
                 write_atomic(PAGE, written([one], every, PAGE.read_text(encoding="utf-8")))

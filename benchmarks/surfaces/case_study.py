@@ -1,16 +1,22 @@
 """Skills lifted from FlashQLA's kernels, used on a gated delta rule that is naive and on a linear attention that forgets, which is nobody's expert.
 
-``python -m benchmarks.surfaces.case_study [--write]`` takes the cards that have a use in a kernel of FlashQLA and, from each naive program, follows the
-applications after which the cost model has it fastest, some ways at a time; what is reached is compared with the naive program by the checked
-interpreter. No GPU.
+    python -m benchmarks.surfaces.case_study             # prints the page
+    python -m benchmarks.surfaces.case_study --write     # writes it
+    python -m benchmarks.surfaces.case_study --measure   # the same on a GPU, where each program on the way is judged and timed
+
+It takes the cards that have a use in a kernel of FlashQLA and, from each naive program, follows the applications after which the cost model has it fastest,
+some ways at a time; what is reached is compared with the naive program by the checked interpreter. What was measured stays with the programs that it is of.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
@@ -18,40 +24,23 @@ from kir.gate.cpu import gate_cpu
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
-from kir.ir.parser import parse_program
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
 from kir.learning.cards.use import applications
+from kir.learning.tune.device import with_shape
 from kir.learning.tune.rank import modelled
-from kir.problem import Shape, load_problem
+from kir.problem import Problem, Shape, load_problem
+from kir.problem.problem import shape_of
 from kir.rewrite import Context, Pipeline, run
 
 PAGE = Path(__file__).parents[2] / "docs" / "tables" / "workloads-case-study.md"
+KEPT, FORGETTING = Path(__file__).parents[1] / "results" / "case-study.jsonl", Path(__file__).parent / "forgetting"
+AT = ("B=1,L=1024,H=16,G=3", "B=1,L=1024,H=48")
+"""Sizes of the two: a quarter of the tokens that workloads have, for the naive programs take as many times longer."""
 THEIRS, LEAST, MOST = "flash_qla", 1.01, 16
 """Whose kernels the cards are of, how much faster a program is to be for each step, and how many steps are taken at most."""
 BREADTH, PATIENCE = 6, 3
 """Ways that are followed at a time, and steps without gain after which they are given up."""
-FORGETTING = """kir 1
-program forgetting_attention
-  size B: i32
-  size L: i32
-  size H: i32
-  in q: bf16[B, L, H, 128]
-  in k: bf16[B, L, H, 128]
-  in v: bf16[B, L, H, 128]
-  in g: f32[B, L, H]
-  out o: bf16[B, L, H, 128]
-kernel main grid (e: 128, h: H, b: B) threads 1
-  register state: f32[128] = 0.0
-  @token_loop for t in 0..L
-    let decay = exp(g[b, t, h])
-    let value = cast(v[b, t, h, e], f32)
-    register dot: f32 = 0.0
-    @update_loop for d in 0..128
-      state[d] = decay * state[d] + cast(k[b, t, h, d], f32) * value
-      dot = dot + state[d] * cast(q[b, t, h, d], f32)
-    @store_o o[b, t, h, e] = cast(dot, bf16)
-"""
 DEVICE = target("h200")
 
 
@@ -70,13 +59,15 @@ def lifted() -> tuple[Card, ...]:
     return tuple(card for card in library().cards if any(THEIRS in use.kernel for use in card.evidence.uses))
 
 
-def hosts() -> dict[str, tuple[Program, Shape]]:
-    """The naive programs, each with the sizes at which it is modelled."""
-    problem = load_problem("gdn_d128")
-    return {"our gated delta rule (`skills/problems/gdn_d128/naive.kir`)": (problem.naive,
-                                                                            Shape(name="long", tags=("timed",), sizes={"B": 1, "L": 4096, "H": 16, "G": 3})),
-            "a linear attention that forgets (in this command's module)": (parse_program(FORGETTING, "forgetting.kir"),
-                                                                          Shape(name="long", tags=("timed",), sizes={"B": 1, "L": 4096, "H": 48}))}
+def hosts() -> dict[str, tuple[Problem, Shape]]:
+    """The problems, each with the sizes at which it is modelled and measured."""
+    problems = {"our gated delta rule (`skills/problems/gdn_d128`)": load_problem("gdn_d128"),
+                "a linear attention that forgets (`benchmarks/surfaces/forgetting`)": load_problem(FORGETTING)}
+    out = dict[str, tuple[Problem, Shape]]()
+    for (name, each), sizes in zip(problems.items(), AT, strict=True):
+        shape = shape_of(each, sizes)
+        out[name] = with_shape(each, shape), shape
+    return out
 
 
 def climbed(program: Program, shape: Shape, cards: Sequence[Card]) -> list[tuple[Step, Program]]:
@@ -110,39 +101,93 @@ def climbed(program: Program, shape: Shape, cards: Sequence[Card]) -> list[tuple
     return best[2]
 
 
-def page(cards: Sequence[Card], found: dict[str, tuple[list[Step], str, list[str]]]) -> str:
-    """The page."""
+def timed(programs: Sequence[Program], problem: Problem, shape: Shape) -> None:
+    """Judges programs on the GPU at hand, written as CUDA, and keeps what it says and their medians at a shape, in seconds."""
+    from kir.gate.gpu import Gpu, Options, gate_gpu
+    from kir.gate.gpu.oracle import sharing
+
+    with sharing() as shared, Gpu.open(KEPT.parents[2] / "build" / "case-study") as gpu:
+        for program in programs:
+            options = Options(shapes=(shape.name,), panel=False, sanitize=False, interpret=False, replay=False, shared=shared, reuse=True)
+            verdict = gate_gpu(gpu, program, problem, "cuda", options=options)
+            row = next((r for r in verdict.profile if r.kind == "measured" and r.shape == shape.name), None)
+            made = {"program": content_hash(program), "accepted": verdict.accepted and row is not None, "reason": verdict.reason,
+                    "seconds": row.seconds if row is not None else 0.0, "device": str(gpu.about["name"]),
+                    "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
+            rows = [*(r for r in kept().values() if r["program"] != made["program"]), made]
+            write_atomic(KEPT, "".join(json.dumps(r) + "\n" for r in sorted(rows, key=lambda r: str(r["program"]))))
+            print(f"{problem.name}: {float(str(made['seconds'])) * 1e6:,.0f} us {made['reason']}", file=sys.stderr, flush=True)
+
+
+def kept() -> dict[str, dict[str, Any]]:
+    """What was measured, by the hash of the program."""
+    rows = [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()] if KEPT.exists() else []
+    return {r["program"]: r for r in rows}
+
+
+@dataclass(frozen=True)
+class Study:
+    """What became of one host: the steps, the programs from the naive one on, the gate's word on the last, and the cards that apply to the first."""
+
+    steps: list[Step]
+    programs: list[Program]
+    said: str
+    apply: list[str]
+
+
+def page(cards: Sequence[Card], found: dict[str, Study], by: dict[str, dict[str, Any]]) -> str:
+    """The page, with what was measured of programs `by` their hashes."""
     out = ["# Skills of FlashQLA's kernels on other programs", "",
            f"Written by `python -m benchmarks.surfaces.case_study --write`. {len(cards)} cards have a use in a kernel of FlashQLA: "
            f"{', '.join(f'`{card.name}`' for card in cards)}.", "",
            "From each naive program the applications are followed after which the cost model has it fastest on an "
-           f"H200, {BREADTH} ways at a time, and those to the fastest are told; a step is worth it from {LEAST - 1:.0%} on. Nothing was measured.", ""]
-    for name, (steps, said, apply) in found.items():
-        out += [f"## On {name}", "", f"{len(apply)} of them apply to the naive program: {', '.join(f'`{x}`' for x in apply)}.", "",
-                "| step | card | modelled before | after | times as fast |", "| --- | --- | ---: | ---: | ---: |"]
-        out += [f"| `{s.said}` | `{s.card}` | {s.before * 1e6:,.0f} us | {s.after * 1e6:,.0f} us | {s.before / s.after:.2f} |" for s in steps]
+           f"H200, {BREADTH} ways at a time, and those to the fastest are told; a step is worth it from {LEAST - 1:.0%} on. Each program was then "
+           "judged by the gate on a GPU and timed there (`--measure`), written as CUDA, at {' and '.join(AT)}.", ""]
+    for name, each in found.items():
+        out += [f"## On {name}", "", f"{len(each.apply)} of them apply to the naive program: {', '.join(f'`{x}`' for x in each.apply)}.", "",
+                "| step | card | modelled before | after | times as fast | measured before | after | times as fast |",
+                "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
+        rows = [by.get(content_hash(p)) for p in each.programs]
+        for step, before, after in zip(each.steps, rows, rows[1:], strict=False):
+            out.append(f"| `{step.said}` | `{step.card}` | {step.before * 1e6:,.0f} us | {step.after * 1e6:,.0f} us | {step.before / step.after:.2f} | "
+                       f"{_time(before)} | {_time(after)} | {_ratio(before, after)} |")
+        steps = each.steps
         whole = f"{len(steps)} steps, {steps[0].before / steps[-1].after:.1f} times as fast by the model" if steps else "No step pays here by itself"
-        out += ["", f"{whole}; the gate: {said}.", ""]
+        if steps and (ratio := _ratio(rows[0], rows[-1])):
+            assert rows[-1] is not None
+            whole += f", {ratio} times as measured ({rows[-1]['device'].removeprefix('NVIDIA ')}, {rows[-1]['when']})"
+        out += ["", f"{whole}; the gate: {each.said}.", ""]
     return "\n".join(out)
 
 
-def studied() -> str:
+def _time(row: dict[str, Any] | None) -> str:
+    return "not measured" if row is None else f"{row['seconds'] * 1e6:,.0f} us" if row["accepted"] else str(row["reason"])[:80].replace("|", "/")
+
+
+def _ratio(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    return f"{before['seconds'] / after['seconds']:.2f}" if before and after and before["accepted"] and after["accepted"] else ""
+
+
+def studied(measure: bool) -> str:
     """The page, made anew."""
-    cards, found = lifted(), dict[str, tuple[list[Step], str, list[str]]]()
-    for name, (program, shape) in hosts().items():
+    cards, found = lifted(), dict[str, Study]()
+    for name, (problem, shape) in hosts().items():
+        program = problem.naive
         taken = climbed(program, shape, cards)
-        steps, last = [step for step, _ in taken], taken[-1][1] if taken else program
-        verdict = gate_cpu(last, None, "kir", [], program)
-        found[name] = steps, verdict.reason, [card.name for card in cards if applications(card, program, Context(DEVICE))]
-    return page(cards, found)
+        programs = [program, *(after for _, after in taken)]
+        verdict = gate_cpu(programs[-1], None, "kir", [], program)
+        found[name] = Study([step for step, _ in taken], programs, verdict.reason, [c.name for c in cards if applications(c, program, Context(DEVICE))])
+        if measure:
+            timed(programs, problem, shape)
+    return page(cards, found, kept())
 
 
 def main(words: list[str]) -> int:
     """0, or 2 for words that are none."""
-    if words not in ([], ["--write"]):
-        print("python -m benchmarks.surfaces.case_study [--write]", file=sys.stderr)
+    if words not in ([], ["--write"], ["--measure"]):
+        print(__doc__, file=sys.stderr)
         return 2
-    text = studied()
+    text = studied("--measure" in words)
     if words:
         write_atomic(PAGE, text)
     else:

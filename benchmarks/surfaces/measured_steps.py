@@ -18,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import get_context
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,11 +38,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 KEPT, PAGE = ROOT / "benchmarks" / "results" / "workloads-steps.jsonl", ROOT / "docs" / "tables" / "workloads-steps.md"
+SURFACES = ("cuda", "triton", "tilelang")
+"""Those whose compilers are quick first."""
 SAMPLES = 0.3
 """Seconds that the samples of one state may take."""
 SHAPES = {
     "fmha": "B=2,H=8,L=1024", "fmha_varlen": "B=4,H=8,L=1024", "conv2d": "resnet", "topk": "indexer", "gdn_d128": "B=1,L=1024,H=4,G=3", "gemm": "cube",
-    "gemm_fp8": "M=1024,N=1024,K=2048", "gemm_grouped": "G=8,T=2048,N=1024,K=1024", "bmm": "G=8,M=512,N=512,K=512"}
+    "gemm_fp8": "M=1024,N=1024,K=2048", "gemm_grouped": "G=8,T=1024,N=512,K=512", "bmm": "G=8,M=512,N=512,K=512"}
 """By problem, where its states are timed: a name or sizes."""
 HEAD = """# What each step of the workloads' lineages brings
 
@@ -70,8 +73,17 @@ class Judged:
     when: str = ""
 
 
+    @property
+    def key(self) -> Key:
+        return self.lineage, self.state, self.program, self.shape
+
+
+Key = tuple[str, int, str, str]
+"""A lineage, a state of it, its program and the shape at which it is timed."""
 Judge = Callable[[Program, Problem, str, str], tuple[bool, str, tuple[float, float, float], str]]
 """The gate's word on a program of a problem on a surface at a shape: whether it is right, why not, its seconds, and the device."""
+_WORKER: list[Judge] = []
+"""What judges in this process."""
 
 
 def of_workloads() -> list[Folder]:
@@ -80,23 +92,33 @@ def of_workloads() -> list[Folder]:
     return [folder for folder, record in sorted(found, key=lambda one: len(one[1].states)) if workload_of(record.header.problem)]
 
 
-def measured(folder: Folder, judge: Judge, done: Collection[tuple[str, int, str]], told: Callable[[Judged], None], until: float = math.inf) -> None:
-    """Each state of a lineage that is not done yet, the expert first."""
-    record, name = folder.read(), folder.root.name
-    shape = shape_of(load_problem(record.header.problem), SHAPES[record.header.problem])
-    problem = with_shape(load_problem(record.header.problem), shape)
-    for number, state in enumerate(record.states):
-        key, program = (name, number, state.content), folder.program(state)
-        if key in done or time.monotonic() > until:
-            continue
-        for surface in dict.fromkeys((record.header.surface, "cuda")):
-            try:
-                accepted, reason, seconds, device = judge(program, problem, surface, shape.name)
-            except KirError as refused:
-                accepted, reason, seconds, device = False, f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}", (0.0, 0.0, 0.0), ""
-            if accepted or not reason.startswith(("KIR-B", "KIR-V")):
-                break
-        told(Judged(*key, shape.name, accepted, reason, *seconds, surface, device, time.strftime("%Y-%m-%d %H:%M", time.gmtime())))
+def waiting(done: Collection[Key], refused: Collection[Key] = (), names: Collection[str] = ()) -> list[tuple[Folder, int]]:
+    """The states that are not done yet, of all lineages or those named: those of which compilers are quick first, those that were refused before last."""
+    found = [(key in refused, SURFACES.index(record.header.surface), len(record.states), folder, number)
+             for folder, record in ((f, f.read()) for f in of_workloads() if not names or f.root.name in names)
+             for number, state in enumerate(record.states)
+             if (key := (folder.root.name, number, state.content, _shape(record.header.problem))) not in done]
+    return [one[3:] for one in sorted(found, key=lambda one: (*one[:3], one[3].root.name, one[4]))]
+
+
+def _shape(problem: str) -> str:
+    return shape_of(load_problem(problem), SHAPES[problem]).name
+
+
+def judged(folder: Folder, number: int, judge: Judge) -> Judged:
+    """A state on its surface, or in CUDA where that does not say it."""
+    record = folder.read()
+    state, shape = record.states[number], shape_of(load_problem(record.header.problem), SHAPES[record.header.problem])
+    problem, program = with_shape(load_problem(record.header.problem), shape), folder.program(state)
+    for surface in dict.fromkeys((record.header.surface, "cuda")):
+        try:
+            accepted, reason, seconds, device = judge(program, problem, surface, shape.name)
+        except KirError as refused:
+            accepted, reason, seconds, device = False, f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}", (0.0, 0.0, 0.0), ""
+        if accepted or not reason.startswith(("KIR-B", "KIR-V")):
+            break
+    when = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+    return Judged(folder.root.name, number, state.content, shape.name, accepted, reason, *seconds, surface, device, when)
 
 
 def on_device(gpu: Gpu, shared: Shared, program: Program, problem: Problem, surface: str, shape: str) -> tuple[bool, str, tuple[float, float, float], str]:
@@ -110,28 +132,33 @@ def on_device(gpu: Gpu, shared: Shared, program: Program, problem: Problem, surf
     return verdict.accepted and row is not None, verdict.reason, seconds, str(gpu.about["name"])
 
 
-def _one(root: str, done: frozenset[tuple[str, int, str]], until: float) -> list[Judged]:
+def _ready(shared: Shared) -> None:
+    """A worker has one device until it ends."""
     from kir.gate.gpu import Gpu
-    from kir.gate.gpu.oracle import sharing
 
-    out: list[Judged] = []
-    with sharing() as shared, Gpu.open(ROOT / "build" / "steps-cache") as gpu:
-        measured(opened(Path(root)), partial(on_device, gpu, shared), done, out.append, until)
-    return out
+    gpu = Gpu.open(ROOT / "build" / "steps-cache")
+    Finalize(None, gpu.close, exitpriority=0)
+    _WORKER.append(partial(on_device, gpu, shared))
+
+
+def _one(root: str, number: int, until: float) -> Judged | None:
+    return judged(opened(Path(root)), number, _WORKER[0]) if time.monotonic() < until else None
 
 
 def measure(names: Collection[str], seconds: float) -> None:
-    """All lineages, or those named, as many at a time as there are processors; what is found is kept as each ends."""
+    """All lineages, or those named, as many states at a time as there are processors; each is kept as it comes."""
+    from kir.gate.gpu.oracle import sharing
+
     until = time.monotonic() + seconds
-    done = frozenset((r.lineage, r.state, r.program) for r in kept() if r.accepted)
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
-        asked = [pool.submit(_one, str(f.root), done, until) for f in of_workloads() if not names or f.root.name in names]
+    known = {(r.lineage, r.state): r for r in kept()}
+    done, refused = ({r.key for r in known.values() if r.accepted is right} for right in (True, False))
+    with sharing() as shared, ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn"), _ready, (shared,)) as pool:
+        asked = [pool.submit(_one, str(folder.root), number, until) for folder, number in waiting(done, refused, names)]
         for one in as_completed(asked):
-            found = one.result()
-            again = {(r.lineage, r.state) for r in found}
-            rows = [*(r for r in kept() if (r.lineage, r.state) not in again), *found]
-            write_atomic(KEPT, "".join(json.dumps(asdict(r)) + "\n" for r in sorted(rows, key=lambda r: (r.lineage, r.state))))
-            print(*(f"{r.lineage} {r.state}: {r.seconds * 1e6:.1f} us {'' if r.accepted else r.reason[:120]}" for r in found), sep="\n", flush=True)
+            if (r := one.result()) is not None:
+                known[r.lineage, r.state] = r
+                write_atomic(KEPT, "".join(json.dumps(asdict(known[key])) + "\n" for key in sorted(known)))
+                print(f"{r.lineage} {r.state}: {r.seconds * 1e6:.1f} us {'' if r.accepted else r.reason[:120]}", flush=True)
 
 
 def kept() -> list[Judged]:
@@ -146,7 +173,8 @@ def page(rows: Sequence[Judged]) -> str:
     steps, left = list[str](), list[str]()
     for folder in of_workloads():
         record, name = folder.read(), folder.root.name
-        own = {r.state: r for r in rows if r.lineage == name and r.program == record.states[r.state].content}
+        at = _shape(record.header.problem)
+        own = {r.state: r for r in rows if (r.lineage, r.shape) == (name, at) and r.program == record.states[r.state].content}
         if not own:
             left.append(f"`{name}`")
             continue

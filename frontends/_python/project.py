@@ -183,13 +183,15 @@ def source_text(path: Path) -> str:
         raise error("KIR-F001", f"{path} is no text in UTF-8: its byte {bad.start} is not", needs="a Python file in UTF-8") from bad
 
 
-_UNREAD = re.compile(r"\0|[\d_]{4000,}")
+_UNREAD = re.compile(r"\0|[\d_]{4000,}|0[xX][\da-fA-F_]{3000,}")
 """What the parser of files takes and Python's own does not."""
 
 
 _BRACKETS = re.compile(r"[][(){}]")
 MOST_NESTED = 250
 """Levels of nesting from which a text is refused: parsers and what walks their trees recurse, and one of them ends the process."""
+_IN_A_ROW = re.compile(rf"""(?:[rRbBfFuU]{{0,2}}(?:"[^"\n]*"|'[^'\n]*')[\s\\]*){{{2 * MOST_NESTED},}}""")
+"""Strings beside one another, each of which is a level of the tree of libcst, and none of Python's own."""
 
 
 def _refuse_deep(text: str) -> None:
@@ -200,6 +202,8 @@ def _refuse_deep(text: str) -> None:
         most = max(most, depth)
     if most < MOST_NESTED and text.count("elif") < MOST_NESTED and max(map(len, text.splitlines()), default=0) < MOST_NESTED:
         return
+    if row := _IN_A_ROW.search(text):
+        raise SyntaxError("it is nested too deeply", (None, text.count("\n", 0, row.start()) + 1, 1, None))
     try:
         level: list[ast.AST] = [ast.parse(text)]
     except (MemoryError, RecursionError):
@@ -208,6 +212,9 @@ def _refuse_deep(text: str) -> None:
         level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
             return
+        if long := [x for x in level if isinstance(x, ast.BoolOp) and len(x.values) > MOST_NESTED]:  # each `and` is a level of the tree of libcst
+            level = [*long]
+            break
     found_at = next((x for x in level if hasattr(x, "lineno")), None)
     raise SyntaxError("it is nested too deeply", (None, getattr(found_at, "lineno", 1), 1, None))
 
@@ -402,6 +409,14 @@ def dotted_name(e: cst.BaseExpression | None) -> str:
     return ""
 
 
+def _carried_along(module: Module) -> list[str]:
+    """The folders in which a module's package carries other packages along, as they are, under their own names."""
+    above = len(module.name.split(".")) - 1 - (module.path.name != "__init__.py")
+    if not module.name or above >= len(module.path.parents):
+        return []
+    return [str(place) for word in ("third_party", "thirdparty", "_vendor", "vendor") if (place := module.path.parents[above] / word).is_dir()]
+
+
 class Project:
     """The modules read so far. One project serves one command; nothing is shared between projects."""
 
@@ -453,7 +468,8 @@ class Project:
             if (own := self._by_name[key]) is not None:
                 return self.file(own)
         if name not in self._by_name:
-            self._by_name[name] = find_source(name) or next((x for root in sorted(self._roots) if (x := find_source(name, root)) is not None), None)
+            roots = [*sorted(self._roots), *(_carried_along(asks) if asks is not None else ())]
+            self._by_name[name] = find_source(name) or next((x for root in roots if (x := find_source(name, root)) is not None), None)
         path = self._by_name[name]
         return None if path is None else self.file(path)
 

@@ -31,7 +31,10 @@ def literal_value(e: cst.Integer | cst.Float | cst.SimpleString | cst.Concatenat
             parts += [part.left, part.right]
         elif not isinstance(part, (cst.Integer, cst.Float, cst.SimpleString)):
             return None
-    return e.evaluated_value
+    try:
+        return e.evaluated_value
+    except (SyntaxError, ValueError):  # an escape of no character: Python refuses the file
+        return None
 
 
 def annotation_text(p: cst.Param) -> str:
@@ -60,6 +63,15 @@ def stated_kind(p: cst.Param) -> str:
     if word in ("integer", "scalar", "pointer"):
         return word
     return word.partition("[")[2].rstrip("]")
+
+
+def tile_extents(p: cst.Param) -> tuple[str, ...]:
+    """The names of the extents of a tile that a parameter states itself to be, "" for one without: `"tile[2]"`, or `"tile[M, N]"` where others have them
+    too. () for a parameter that states nothing of that kind."""
+    if not annotation_text(p).startswith("tile["):
+        return ()
+    said = stated_kind(p)
+    return ("",) * int(said) if said.isdigit() else tuple(x.strip() for x in said.split(","))
 
 
 def is_none(s: cst.BaseSlice) -> bool:

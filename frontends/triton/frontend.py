@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -23,13 +24,17 @@ from .._python.signature import sizes_of_calls
 from .host.scope import HostScope
 from .launch.binding import skeleton
 from .launch.host_code import triton_launches
-from .output.program import is_kernel, read_kernel
+from .output.program import given_by_all, is_kernel, read_kernel
 from .suffixes import SUFFIXES
 from .types.inference import Inference
-from .values.values import Jit, NotUnderstood
+from .values.values import Jit, NotUnderstood, Value
 
 MOST_KEPT = 24
 """How many readings of kernels a frontend keeps."""
+
+
+MOST_BESIDE = 64
+"""Files beside a helper's that are looked through for who calls it."""
 
 
 class TritonFrontend:
@@ -135,8 +140,30 @@ class TritonFrontend:
                     made = again if _opaque(again) < _opaque(made) else made
                     if not _opaque(made):
                         break
+                if _opaque(made) and (values := self._given(module, others, node)) is not None:
+                    try:
+                        again = read_kernel(self._project, module, node, dict(given), values=values)
+                        made = again if _opaque(again) < _opaque(made) else made
+                    except NotUnderstood:
+                        pass
             self._lately[key] = node, made
         return self._lately[key][1]
+
+    def _given(self, module: Module, others: Sequence[cst.FunctionDef], node: cst.FunctionDef) -> dict[str, Value] | None:
+        """What a function is given by others of its file, or, where these do not call it, by those of the files beside it that import it."""
+        found = given_by_all(self._project, [(module, f) for f in others if f is not node], node)
+        if found is not None or is_kernel(Jit(module, node), Inference(HostScope(self._project, module))):
+            return found
+        beside = [p for p in sorted(module.path.parent.glob("*.py")) if p != module.path][:MOST_BESIDE]
+        for path in beside:
+            try:
+                text = path.read_text(encoding="utf-8")
+                other = self._project.file(path) if node.name.value in text and module.path.stem in text else None
+            except (OSError, UnicodeDecodeError, KirError):
+                continue
+            if other is not None and (found := given_by_all(self._project, [(other, f) for f in other.functions if is_jit(f, other)], node)) is not None:
+                return found
+        return None
 
     def outline(self, source: Path, kernel: str) -> Outline:
         """Where the statements of a kernel stand. Raises KirError KIR-F001 to KIR-F003."""

@@ -35,7 +35,7 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.problem import Comparison, Problem, Shape
-from kir.problem.draws import AROUND, AT, OFFSET, TIMES, around, draw, generator, offset, placed, times, unit_roundoff
+from kir.problem.draws import AROUND, AT, OFFSET, TIMES, WITHIN, around, draw, generator, offset, placed, times, unit_roundoff
 from kir.problem.ordering import TOGETHER, Ordering, ordered, split
 from kir.problem.schema import Draw, Tensor
 
@@ -57,6 +57,8 @@ SURE = 0.25
 """The same, where inputs lie far from zero."""
 FRESH = 3
 """What is added to seeds for inputs that a program has not seen."""
+MOST_WITHIN = 3
+"""Seeds of whole numbers that end within the sizes."""
 MOST_SCALED, SCALED_SEEDS = 2, (0, 1, 2)
 """Numbers of a program beyond which outputs are brought, and with which seeds that is tried."""
 TURNS = (0, TOGETHER)
@@ -174,8 +176,8 @@ def as_posed(program: n.Program, problem: Problem, given: Mapping[str, str]) -> 
 def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = (), fresh: int = 0) -> Tests:
     """The cases of a problem for a program, at sizes at which the program and those of `also` do all that they can do, and at the problem's own.
 
-    Never left out: each solved shape, the first of them in two turns of the orders; the problem's first uneven shape; one distribution that is
-    adversarial, by turns of the program's hash. The others as long as there is time. `fresh` is added to all seeds."""
+    Never left out: each solved shape, the first of them in two turns of the orders; the problem's first uneven shape, and there distributions of other whole
+    numbers (lengths that end within it, say); one that is adversarial, by turns of the program's hash. The others in time. `fresh` is added to seeds."""
     names = tensor_names(program, problem, given)
     plan = problem_plan(program, problem, given, also)
     own = [s for s in problem.shapes_for(program) if "timed" not in s.tags and elements_of(problem, s) <= MOST_ELEMENTS]
@@ -193,7 +195,8 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     must += [(s, in_order, TURNS[i % 2]) for i, s in enumerate((*far, *edges))]
     if uneven not in shapes or in_order != "normal":
         must.append((uneven, "normal", 0))
-    must += [(uneven, d, 0) for d in problem.always]
+    must += [(uneven, d, 0) for d in (*problem.always, *problem.lengths)]
+    must += [(s, WITHIN, k) for k in range(MOST_WITHIN if problem.ranges else 0) for s in (*shapes[:1], uneven)]
     away = offsets(program, *naive_of(problem), names=names)
     must += [(s, d, 0) for s in short_rows([*shapes, *edges, *own], lambda s: s.sizes) for d in first_of(d for d in away if _fair(problem, s, d, fresh))]
     places = [shapes[0], uneven] if shapes else [uneven]

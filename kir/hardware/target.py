@@ -96,6 +96,11 @@ class Architecture:
     def max_warps_per_sm(self) -> int:
         return self.max_threads_per_sm // self.warp_size
 
+    @property
+    def tensor_columns(self) -> int:
+        """Columns of 128 words of 32 bits that a CTA has of tensor memory (*ISA*, "Tensor Memory")."""
+        return 512 if self.has("tcgen05") else 0
+
     def has(self, family: Family) -> bool:
         """Whether the architecture has this family of instructions."""
         return family in self.families
@@ -250,7 +255,7 @@ sm_100a = replace(
     capability=(10, 0),
     families=_SM_90 | {"tcgen05", "setmaxnreg", "tensormap_replace"},
 )
-"""Blackwell of data centers (*guide*, column 10.0; *ISA*): no wgmma; the products of tensor memory (tcgen05) are written by Triton's compiler alone."""
+"""Blackwell of data centers (*guide*, column 10.0; *ISA*): no wgmma, but products into tensor memory (tcgen05), which no GPU here has run."""
 
 sm_120 = Architecture(
     name="sm_120",

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kir.base.diagnostic import KirError, error
+from kir.interp.calls.tensor import left
 from kir.interp.evaluation.expressions import constant
 from kir.interp.evaluation.interpreter import Interpreter
 from kir.interp.memory_access.buffers import layout_of
@@ -150,7 +151,8 @@ def _without_meaning(program: n.Program) -> n.Opaque | n.Hole | None:
 @once_for_each
 def _has_choice(program: n.Program) -> bool:
     return any((isinstance(x, n.Copy) and (x.grouped or x.signal is not None)) or (isinstance(x, n.Mma) and x.pending)
-               or isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn == "wgmma")) for k in program.kernels for x in walk(k))
+               or isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn in ("wgmma", "tcgen05_mma", "tcgen05_ld")))
+               for k in program.kernels for x in walk(k))
 
 
 @once_for_each
@@ -350,6 +352,7 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
         drain(m, queue)
     while complete_one(m):
         pass
+    left(m)
     m.leave_homes()
     if m.checking:
         m.checker.end()

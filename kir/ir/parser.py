@@ -28,10 +28,15 @@ from kir.ir.types import (
     Type,
 )
 
+MOST_NESTED = 20_000
+"""Brackets of a line from which it is not parsed at all: the parser takes a minute for 100,000 within one another."""
+
 
 def parse_program(text: str, file: str = "<text>") -> n.Program:
     """The program of an IR text. Raises KirError: KIR-T001 (syntax), KIR-T002 (unknown name), KIR-T003 (name defined twice),
     KIR-T004 (schema), KIR-V002 and KIR-V003 (types)."""
+    if (line := _too_deep(text)) is not None:
+        raise error("KIR-T001", "this text nests expressions too deeply", origin=Origin(file, line, 1, line, 1), needs="lets for parts of them")
     if (quick := quick_tree(text)) is not None:
         with suppress(KirError, RecursionError):  # the whole text is parsed then, for the place of the fault
             return _Reader(file).file(quick)
@@ -41,6 +46,13 @@ def parse_program(text: str, file: str = "<text>") -> n.Program:
     except RecursionError:
         raise error("KIR-T001", "this text nests expressions too deeply", origin=Origin(file, 1, 1, 1, 1),
                     needs="lets for parts of them") from None
+
+
+def _too_deep(text: str) -> int | None:
+    """The first line with more brackets that open than are ever read within one another; None where there is none."""
+    if text.count("(") + text.count("[") < MOST_NESTED:
+        return None
+    return next((k for k, line in enumerate(text.split("\n"), 1) if line.count("(") + line.count("[") > MOST_NESTED), None)
 
 
 def parse_expression(text: str, values: Mapping[str, Type], buffers: Mapping[str, n.Buffer]) -> n.Expr:

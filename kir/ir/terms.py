@@ -28,6 +28,8 @@ from kir.ir.types import (
 )
 
 T = Tree[Token]
+MOST_DIGITS = 4000
+"""Digits of a number that is read: Python refuses longer ones."""
 Item = T | Token
 
 
@@ -300,6 +302,8 @@ def _literal(text: str) -> n.Const:
     is_float = not body.isdigit()
     if suffix and suffix not in DTYPES:
         raise error("KIR-T002", f"there is no dtype '{suffix}'", attempt=did_you_mean(suffix, DTYPES))
+    if len(body) > MOST_DIGITS:
+        raise error("KIR-V003", f"a number of {len(body):,} digits is beyond what any dtype holds")
     dtype = DTYPES[suffix] if suffix else F32 if is_float else I32
     if dtype.kind == "token" or (is_float and not dtype.is_float):
         raise error("KIR-V003", f"'{body}' is no literal of {dtype}")

@@ -99,6 +99,18 @@ OFFSET = "offset "
 """A distribution of this name, tensors with commas between them, `=` and a number: the usual draw, with so many times its spread added to these."""
 
 
+WITHIN = "within"
+"""A distribution of this name: the usual draw, with the whole numbers of inputs that a problem draws from a range no larger than the sizes are, so that lengths
+end within them; every one of these in turn, over several seeds."""
+
+
+def within(shape: tuple[int, ...], low: int, high: int, seed: int, random: np.random.Generator) -> Array:
+    """Whole numbers from `low` to `high - 1` in an order by chance, those of a seed behind those of the one before it."""
+    places = np.arange(int(np.prod(shape))).reshape(shape)
+    out: Array = low + random.permutation(high - low)[(places + seed * places.size) % (high - low)]
+    return out
+
+
 def offset(text: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The arrays, with those of floats that the rest of such a name says moved by so many times their spread."""
     names, _, times_spread = text.partition("=")

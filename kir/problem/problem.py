@@ -23,7 +23,23 @@ from kir.ir.types import DTYPES, DType, PointerType, TileType, Type, dtype_of
 from kir.ir.visit import once_for_each, substitute, transform
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
-from kir.problem.draws import AROUND, AT, OFFSET, TIMES, around, draw, generator, numpy_dtype, offset, placed, smallest_step, times, unit_roundoff
+from kir.problem.draws import (
+    AROUND,
+    AT,
+    OFFSET,
+    TIMES,
+    WITHIN,
+    around,
+    draw,
+    generator,
+    numpy_dtype,
+    offset,
+    placed,
+    smallest_step,
+    times,
+    unit_roundoff,
+    within,
+)
 from kir.problem.ordering import INDEPENDENT, ordered, split
 from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, State, Tensor, WorkItem, evaluate
 
@@ -150,6 +166,19 @@ class Problem:
         return ()
 
     @property
+    def lengths(self) -> tuple[str, ...]:
+        """Distributions that draw whole numbers of an input in a way of their own: lengths that end within what is padded to the longest, say."""
+        whole = {t.name for t in self.spec.tensors if t.role == "in" and DTYPES[self.tensor_dtype(t)].is_integer}
+        return tuple(d for d in self.distributions if d != "normal" and d not in self.always and not whole.isdisjoint(self.spec.distributions[d]))
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """Of inputs of whole numbers that are drawn from a range: the least that a distribution draws, and one more than the most."""
+        drawn = {t.name: [d[t.name] for d in self.spec.distributions.values() if t.name in d and d[t.name].kind == "integers"]
+                 for t in self.spec.tensors if t.role == "in" and DTYPES[self.tensor_dtype(t)].is_integer}
+        return {name: (int(min(d.low for d in draws)), int(max(d.high for d in draws))) for name, draws in drawn.items() if draws}
+
+    @property
     def drawn_by_host(self) -> bool:
         """Whether no device can draw the inputs: each of their elements depends on others."""
         return any(d.kind == "partition" for d in self.spec.distributions["normal"].values())
@@ -206,7 +235,8 @@ class Problem:
         scale = base.removeprefix(TIMES) if base.startswith(TIMES) and base not in self.spec.distributions else ""
         told = base.removeprefix(AT) if base.startswith(AT) and base not in self.spec.distributions else ""
         moved = base.removeprefix(OFFSET) if base.startswith(OFFSET) and base not in self.spec.distributions else ""
-        if value or scale or told or moved:
+        inside = base == WITHIN and base not in self.spec.distributions
+        if value or scale or told or moved or inside:
             base = "normal"
         if base not in self.spec.distributions:
             raise usage("KIR-G903", f"problem '{self.name}' has no distribution '{base}'",
@@ -226,6 +256,10 @@ class Problem:
             out = placed(told, out, generator(self.spec.name, told, seed))
         if moved:
             out = offset(moved, out)
+        for name, (low, high) in self.ranges.items() if inside else ():
+            least, most = max(low, -1), min(high, 2 + max(at.sizes.values(), default=0))
+            if least < most:
+                out[name] = within(out[name].shape, least, most, seed, generator(self.spec.name, WITHIN, name)).astype(out[name].dtype)
         for t in self.spec.tensors if scale else ():
             if t.name in out and unit_roundoff(self.tensor_dtype(t)) and self.usual_draw(t).kind in INDEPENDENT:
                 out[t.name] = times(out[t.name], float(scale))

@@ -96,10 +96,15 @@ def _beyond(program: n.Program, site: Site, loop: n.For) -> str | None:
                     places = list(zip(index, shape_of(tile.type), strict=False))
                 case _:
                     continue
-            if any(isinstance(i, n.Expr) and loop.var.name in names_read(i) and decide(build.below(i, build.const(d) if isinstance(d, int) else d),
-                                                                                         known).kind != "always" for i, d in places):
+            if any(isinstance(i, n.Expr) and loop.var.name in names_read(i) and _may_leave(i, build.const(d) if isinstance(d, int) else d, known)
+                   for i, d in places):
                 return expr_text(x)
     return None
+
+
+def _may_leave(i: n.Expr, end: n.Expr, known: Facts) -> bool:
+    """Whether an index may lie outside an axis: past its end, or, of one that a loop counts down, below 0."""
+    return any(decide(each, known).kind != "always" for each in (build.below(i, end), build.compare("le", build.const(0, dtype_of(i.type)), i)))
 
 
 class _Past:
@@ -326,7 +331,7 @@ def _at_edges(program: n.Program, path: Path, loop: n.For, x: n.Node) -> Any:
         zero = build.const(0, new.at.buffer.dtype)
         if new.clip and new.other != zero:
             return new
-        over = any(loop.var.name in names_read(i) and decide(build.below(i, d), known).kind != "always"
+        over = any(loop.var.name in names_read(i) and _may_leave(i, d, known)
                    for i, d in zip(new.at.index, new.at.buffer.shape, strict=True) if isinstance(i, n.Expr))
         return replace(new, clip=over, other=zero if over else None)
     return transform(x, leave)

@@ -39,6 +39,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import edit_block
 from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, node_as, params_as, sibling
 from kir.rewrite.match.materialize import is_pure
+from kir.rewrite.match.sums import in_order
 
 
 def _second(block: n.Block, i: int) -> int | None:
@@ -77,8 +78,10 @@ def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
                 if where is None:
                     return unknown(f"an iteration of the second loop may touch '{b.buffer}' where a later one of the first does: {places}",
                                    needs="iterations that touch places of their own")
-                return refuted(f"an iteration of the second loop touches '{b.buffer}' where a later one of the first does", f"{places}{where}",
-                               needs="iterations that touch places of their own")
+                clash = refuted(f"an iteration of the second loop touches '{b.buffer}' where a later one of the first does", f"{places}{where}",
+                                needs="iterations that touch places of their own")
+                both: Any = substitute(replace(second, hi=second.lo), {second.var.name: first.var})
+                return in_order(program, replace(first, body=(*first.body, *both.body)), clash)
     return proved("no iteration of the second loop touches what a later one of the first does")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from kir.analysis.target.warpgroup import DESCRIBED
 from kir.analysis.tiles.tile_axes import AxisClass, TileAxes
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -28,8 +29,8 @@ def resized(kernel: n.Kernel, axes: TileAxes, axis: int, now: int, then: n.Expr)
     for s in statements(kernel.body):
         if isinstance(s, n.Copy) and ("descriptor" in dict(s.attrs) or s.signal is not None):
             raise CannotResize("a tensor map, or the bytes that are waited for, spell the size out")
-        if isinstance(s, n.Mma) and s.via == "wgmma":
-            raise CannotResize("wgmma has rows of its own number")
+        if isinstance(s, n.Mma) and s.via in DESCRIBED:
+            raise CannotResize(f"{s.via} has rows of its own number")
     lo = build.mul(build.var(number.name), now)
     found = axes.over(lambda c: c.extent == now and bool(c.sweeps) and not c.reduced and all(x == lo and step == 1 for x, step in c.sweeps))
     if len(found) != 1:

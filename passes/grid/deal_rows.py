@@ -31,13 +31,14 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import fresh
 from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, matched_as, names_at, node_as
 from kir.rewrite.match.independence import independent
+from kir.rewrite.match.sums import in_order
 
 
 def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
     rows = node_as(program, site.path, n.For)
     columns = matched_as(rows.body[0], n.For)
     for path, loop in ((site.path, rows), ((*site.path, "body", 0), columns)):
-        found = independent(program, path, loop, serial=True)
+        found = in_order(program, loop, independent(program, path, loop, serial=True))
         if not found:
             return found
     return proved("each row and column writes places of its own")

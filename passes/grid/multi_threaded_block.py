@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.target.warpgroup import DESCRIBED
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -66,7 +67,7 @@ class MultiThreadedBlock(Pass):
             return None
         if any(isinstance(s, n.Roles) or (isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread")) for s in walk(node)):
             return Miss("some statements belong to single threads or warps")
-        if any((isinstance(s, n.Mma) and s.via == "wgmma") or (isinstance(s, n.Copy) and s.via == "tma") for s in walk(node)):
+        if any((isinstance(s, n.Mma) and s.via in DESCRIBED) or (isinstance(s, n.Copy) and s.via == "tma") for s in walk(node)):
             return Miss("a product of whole warpgroups, or boxes that a team waits for")
         return Site(path, MultiThreadedBlock(threads))
 

@@ -29,13 +29,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from kir.analysis.elements import NotElementwise, tile
+from kir.analysis.elements import NotElementwise, element, tile
 from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, shape_of
-from kir.ir.visit import names_read, regions, statements, transform, walk
+from kir.ir.visit import names_read, regions, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
 from kir.rewrite.match import is_counted, node_as
@@ -145,6 +145,8 @@ class SplitSum(Pass):
             told = _roots(c.args[0], lets)
             if axis in told or not others <= told or any(isinstance(x, n.Load) for i in c.args[0].index for x in walk(i)):
                 return Miss("the places that the CTAs add to are not those of the other axes of the grid")
+            if _may_meet(c.args[0], lets):
+                return Miss("elements of one update may be added to one place, one after the other: a store keeps the last")
         if any(isinstance(s, n.Store) and s.at.buffer.space == "global" for s in statements(node.body)):
             return Miss("it stores to a tensor too")
         if _meets(node.body) or any(isinstance(s, n.Jump) for s in statements(node.body)):
@@ -215,6 +217,29 @@ def _meets(body: n.Block) -> bool:
     return any(isinstance(x, n.Opaque | n.Hole | n.Roles) or (isinstance(x, n.For) and x.kind in ("thread", "warp", "warpgroup")) or (
         isinstance(x, n.Call) and (x.of is not None or instruction(x.fn).is_convergent or instruction(x.fn).effect in ("sync", "async")))
         for s in body for x in walk(s))
+
+
+def _may_meet(at: n.Region, lets: dict[str, n.Expr]) -> bool:
+    """Whether a scattered update may have two elements at one place: an index that is a tile, and no sum in which each of its elements counts."""
+    for i in at.index:
+        shape = shape_of(i.type) if isinstance(i, n.Expr) else ()
+        if not isinstance(i, n.Expr) or not shape:
+            continue
+        whole = substitute(i, lets)
+        try:
+            terms = build.polynomial(element(whole, [n.Var(f"%{k}", I32) for k in range(len(shape))]))
+        except NotElementwise:
+            return True
+        for k, extent in enumerate(shape):
+            own = [m for m in terms if any(f"%{k}" in names_read(x) for x in m)]
+            if extent != 1 and not (len(own) == 1 and sum(_bare(x) == n.Var(f"%{k}", I32) for x in own[0]) == 1
+                                    and sum("%" in "".join(names_read(x)) for x in own[0]) == 1):
+                return True
+    return False
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    return e.x if isinstance(e, n.Cast) else e
 
 
 def _roots(e: n.Node, lets: dict[str, n.Expr], deep: int = 0) -> set[str]:

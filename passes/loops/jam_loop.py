@@ -39,6 +39,7 @@ from kir.ir.visit import buffers_named, names_read, statements, substitute, tran
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, names_at, node_as
 from kir.rewrite.match.independence import independent
+from kir.rewrite.match.sums import in_order
 
 MOST, LARGEST = 64, 256
 """Most iterations that are proposed to run in step, since each has registers of its own; and most that do where they are asked to."""
@@ -50,7 +51,7 @@ class CannotJam(Exception):
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
-    return independent(program, site.path, loop)
+    return in_order(program, loop, independent(program, site.path, loop))
 
 
 @dataclass(frozen=True)

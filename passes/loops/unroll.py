@@ -32,7 +32,7 @@ from kir.ir.canonical import rename
 from kir.ir.paths import block_paths
 from kir.ir.types import dtype_of
 from kir.ir.visit import substitute, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, proved, refuted, unknown
 from kir.rewrite.match import edited, fresh_names, names_at, node_as, params_as
 from kir.rewrite.match.independence import independent
 
@@ -48,6 +48,9 @@ def _remainder(program: n.Program, site: Site, context: Context) -> Verdict:
     found = known.domain(known.expanded(span))
     if found.value is not None or (found.modulus % chunk == 0 and found.residue):
         left = (found.residue if found.value is None else found.value) % chunk
+        if any(isinstance(x, n.Load) and x.clip for x in walk(loop)):
+            return unknown("the last pass through the body would run past the end of the loop, where it may read only what fills in for what is outside",
+                           needs=f"a range that is a multiple of {chunk}", attempt="another factor, or form=hint")
         return refuted("the last pass through the body would run past the end of the loop",
                        f"the range is {found}, which leaves {left} after steps of {chunk}", needs=f"a range that is a multiple of {chunk}",
                        attempt="another factor, or form=hint")

@@ -19,62 +19,24 @@ pipeline: `reverse-iterations@main/tiles`
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from kir.analysis import Aliases
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import names_read, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.ir.visit import walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.match import edited, is_counted, node_as
-from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.match.sums import sums
 
 from ..loops.split_loop import moved
-from ..numerics._online_loops import declared_in, sum_of
 
 
 def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_as(program, site.path, n.For)
-    own = declared_in(loop.body)
-    aliases, written = Aliases(program), buffers_written(loop.body) - own
-
-    def changed(of: Iterable[n.Expr]) -> set[str]:
-        """What some expressions read of what other iterations write, under whatever name."""
-        return {b for x in of for b in buffers_read(x) for k in written if (b != k or not _apart(loop, b)) and aliases.may_be_one(b, k)}
-    for s in loop.body:
-        if isinstance(s, n.Alloc) or (isinstance(s, n.Let) and is_pure(s.value)) or (isinstance(s, n.Store | n.Mma | n.For) and buffers_written((s,)) <= own):
-            added: list[n.Expr] = [x for x in walk(s) if isinstance(x, n.Expr)]
-        elif (found := _folded(s)) is not None:
-            added = found
-        else:
-            more = "an iteration does more than add to sums and raise maxima"
-            if changed(x for x in walk(s) if isinstance(x, n.Expr)):
-                return refuted(more, s.label or type(s).__name__.lower(), needs="sums and maxima alone")
-            return unknown(more, "sums and maxima alone")
-        if clash := changed(added):
-            return refuted(f"an iteration reads '{min(clash)}', which the ones before it have changed", f"iteration 1 reads '{min(clash)}'",
-                           needs="iterations that do not see one another's results")
-    return proved("each iteration adds to sums and raises maxima by what does not depend on the others")
-
-
-def _apart(loop: n.For, buffer: str) -> bool:
-    """Whether each iteration names one place of a buffer, and another one than the others."""
-    at = {x for s in loop.body for x in walk(s) if isinstance(x, n.Region) and x.buffer.name == buffer}
-    return len(at) == 1 and any(isinstance(i, n.Expr) and i.type == loop.var.type and loop.var.name not in names_read(build.sub(i, loop.var))
-                                for i in next(iter(at)).index)
-
-
-def _folded(s: n.Stmt) -> list[n.Expr] | None:
-    """What a statement adds to a sum, or raises a maximum by; None for another statement."""
-    if isinstance(s, n.Store) and s.mask is None and isinstance(s.value, n.Binary) and s.value.op in ("max", "min") and s.value.a == n.Load(s.at):
-        return [s.value.b]
-    if sum_of(s) is None:
-        return None
-    return [s.a, s.b] if isinstance(s, n.Mma) else [x.value.b for x in walk(s) if isinstance(x, n.Store) and isinstance(x.value, n.Binary)]
+    return sums(program, node_as(program, site.path, n.For)).verdict
 
 
 def _reversed(loop: n.For) -> n.For:

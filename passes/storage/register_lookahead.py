@@ -57,7 +57,8 @@ def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
                     return unknown("the loop synchronizes, and a load may not pass that", needs="an iteration that waits for nobody, or loads of inputs")
                 continue
             if a.writes and any(aliases.may_be_one(a.buffer, b) for b in reads):
-                if a.at not in ahead:
+                lost = a.at is not None and a.at.buffer.space == "register" and not names_read(a.at)  # by rounding, maybe, which any value does for
+                if lost or a.at not in ahead:
                     return unknown(f"the loop writes '{a.buffer}', of which the next iteration loads", needs="loads of memory that the loop does not write")
                 return refuted(f"the loop writes '{a.buffer}', which the next iteration loads",
                                "the value is loaded before this iteration has stored it", needs="loads of memory that the loop does not write")

@@ -22,6 +22,7 @@ from dataclasses import replace
 from itertools import product
 from typing import ClassVar
 
+from kir.analysis.target.warpgroup import DESCRIBED
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -97,7 +98,7 @@ class WarpPartition(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a product that the CTA executes as a whole."""
-        if not isinstance(node, n.Mma) or node.via == "wgmma" or team_level(program, path) != "cta":
+        if not isinstance(node, n.Mma) or node.via in DESCRIBED or team_level(program, path) != "cta":
             return None
         found = _extents(node)
         if found is None:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
+from kir.analysis.target.warpgroup import DESCRIBED
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -52,13 +53,13 @@ def _reader(kernel: n.Kernel) -> str:
         match s:
             case n.Copy() if kind_of_copy(s) in UNITS:
                 return f"a copy via {kind_of_copy(s)}"
-            case n.Mma() if s.via in ("wgmma", "auto") and any(isinstance(x, n.Buffer) and x.space == "shared" for e in (s.a, s.b) for x in walk(e)):
+            case n.Mma() if s.via in (*DESCRIBED, "auto") and any(isinstance(x, n.Buffer) and x.space == "shared" for e in (s.a, s.b) for x in walk(e)):
                 return f"a product via {s.via}"
             case n.Opaque():
                 return "opaque text"
             case n.Let() | n.Eval():
                 call = s.value if isinstance(s, n.Let) else s.call
-                if isinstance(call, n.Call) and call.fn.startswith(("wgmma", "bulk_", "tma_", "mbar_")):
+                if isinstance(call, n.Call) and call.fn.startswith(("wgmma", "tcgen05", "bulk_", "tma_", "mbar_")):
                     return f"'{call.fn}'"
             case _:
                 pass

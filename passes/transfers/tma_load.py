@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.facts import Facts
-from kir.analysis.tiles.mapped_views import joined, shown_view
+from kir.analysis.tiles.mapped_views import shown_view
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -58,7 +58,7 @@ def _one_tap(program: n.Program, site: Site, context: Context) -> Verdict:
     """Whether the channels of a box of pixels belong to one tap of a filter each."""
     at = _load(program, site).at
     view = shown_view(program, at.buffer.name)
-    if view is None or joined(view) is not None:
+    if view is None or not view.axes:
         return proved("the box is one of the tensor")
     facts, channels, taps = Facts.at(program, site.path), view.at.buffer.shape[-1], at.index[-1]
     assert isinstance(taps, n.Span)

@@ -19,9 +19,10 @@ from benchmarks.fuzz.making import Made
 from benchmarks.fuzz.shrinking import shrunk
 from benchmarks.fuzz.state import State, page
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.ir.rules.verify import verify
 from kir.ir.types import DType
-from kir.rewrite import pass_class, sites
+from kir.rewrite import apply, pass_class, sites
 
 FORMS = ("elements", "rows", "threads", "tile", "folded", "control", "warps", "product", "asynchronous", "called", "atomic", "viewed", "ring")
 
@@ -312,6 +313,92 @@ def test_a_row_that_is_counted_from_the_end_is_read_back_as_that_row(text: str) 
     assert not list(surfaces(p, lambda: {"X": values.copy(), "Y": values.copy()}, random.Random(0), count)) and count["cuda: read back"] == 1
 
 
+FIVE = """kir 1
+program p
+  in X: i32[4, 5]
+  inout Y: i32[4, 5]
+kernel main grid (r: 4) threads 32
+  shared taken: i32 = 0
+  for t in 0..32 parallel thread
+    if t < 5
+      let at = atomic_add(&taken, 1)
+      Y[r, at - 5 + 5] = X[r, t]
+      if at < 3
+        Y[r, at - X[0, 0] + 4] = X[r, t]
+"""
+
+
+def test_a_flat_index_over_rows_of_a_number_is_no_row_that_is_guessed() -> None:
+    """topk_radix at N = 5: `r * 5 + at - x + 5` was read as a column below zero of the row behind."""
+    count, values = Counter[str](), np.full((4, 5), 3, np.int32)
+    assert not list(surfaces(parse_program(FIVE, "p.kir"), lambda: {"X": values.copy(), "Y": values.copy()}, random.Random(0), count))
+    assert count["cuda: read back"] == 1
+
+
+DOWN = """kir 1
+program p
+  in X: f32[4, 21]
+  out Y: f32[4]
+kernel main grid (r: 4) threads 1
+  register total: f32 = 0.0
+  for j in 0..{}
+    total = total + X[r, {}] * 2.0
+  Y[r] = total
+"""
+
+
+@pytest.mark.parametrize(("trips", "at", "clips"), [("20", "20 - j", True), ("20", "j", True)])
+def test_a_loop_that_runs_on_reads_nothing_below_its_row(trips: str, at: str, clips: bool) -> None:
+    """layernorm, turn 141: a loop that counts down was run on to rows before the tensor."""
+    p = parse_program(DOWN.format(trips, at), "p.kir")
+    made = [apply(p, site.params, site).program for site in sites(pass_class("run-on").with_options({}), p)]
+    values = {"X": np.arange(84, dtype=np.float32).reshape(4, 21)}
+    assert made and all(("clip" in program_text(q)) is clips and not ran(q, lambda: dict(values), mode="check").errors for q in made)
+
+
+PRODUCT = """kir 1
+program p
+  in A: bf16[64, 64]
+  in B: bf16[64, 64]
+  out Y: f32[64, 64]
+kernel main grid (b: 1) threads 128
+  shared As: bf16[64, 64]
+  shared Bs: bf16[64, 64]
+  As = A
+  Bs = B
+  fence_async()
+  barrier()
+  fragment acc: f32[64, 64] = 0.0
+  mma acc += trans(As, 1, 0) * trans(Bs, 1, 0) via {}
+  Y = acc
+"""
+
+
+@pytest.mark.parametrize(("via", "found"), [("mma_sync", True), ("wgmma", False)])
+def test_what_a_product_reads_through_the_async_proxy_is_not_held(via: str, found: bool) -> None:
+    """gdn_d128_sm90_pair, turn 24: threads wrote what wgmma read, without a fence."""
+    p = parse_program(PRODUCT.format(via), "p.kir")
+    assert bool([s for s in sites(pass_class("hold-tile").with_options({}), p) if "trans" in str(s.params)]) is found
+
+
+SCATTERED = """kir 1
+program p
+  in X: i32[64]
+  inout C: i32[256]
+kernel main grid (b: 4) threads 128
+{}
+"""
+
+
+@pytest.mark.parametrize(("body", "found"), [
+    ("  fragment h: i32[64] = X\n  let v = h\n  atomic_add(&C[v], broadcast(1, 64))", 0), ("  atomic_add(&C[iota(64)], broadcast(1, 64))", 1),
+    ("  atomic_add(&C[iota(64) // 2], broadcast(1, 64))", 0), ("  atomic_add(&C[broadcast(0, 64)], broadcast(1, 64))", 0),
+    ("  atomic_add(&C[iota(64) * 2 + 1], broadcast(1, 64))", 1)])
+def test_updates_of_one_place_are_no_store(body: str, found: int) -> None:
+    """sem_kernel, turn 95: of two elements of a tile that are added to one place, the store kept one."""
+    assert len(sites(pass_class("split-sum").with_options({}), parse_program(SCATTERED.format(body), "p.kir"), "backward")) == found
+
+
 SWIZZLED = """kir 1
 program p
   in X: bf16[1, 128]
@@ -372,6 +459,10 @@ MUCH = ("(1, 2) * (1 << 60)", "'ab' * (1 << 60)", "7 ** 7 ** 7 ** 7", "1 << (1 <
     ("cuda", "__global__ void k(int* y) { y[0] = 1; }\nvoid run(int* y) { k<<<1, 32>>>(>, y); }\n"),
     ("tilelang", "@T.prim_func\ndef k(x: T.Tensor((4,), 'float\0')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = 1.0\n"),
     ("triton", f"@triton.jit\ndef k(x):\n    tl.store(x, {'1' * 5000})\n"), ("tilelang", '""T""\n'), ("cuda", f"#include ({'c' * 300}\n"),
+    *(("ptx", f".version 8.0\n.target sm_90a\n.address_size 64\n.entry k(.param .u64 X)\n{tuning}{{\n.reg .b32 %r<9>; .reg .f32 %f<9>; .reg .b64 %rd<9>;\n"
+       f"{body}\nret;\n}}\n") for tuning, body in ((".maxntid 1e30, 1, 1 ", ""), ("", "shfl.sync.idx.b32 1;"), ("", "shfl.sync.idx.b32 1, 2;"),
+                                                  ("", ".reg .b32 %q<1e3>;"), ("", "ld.global.u32 %r2, [%rd1+0f7f800000];"), ("", "cvta.x2.up %r1;"),
+                                                  ("", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16;"), ("", "wgmma.u64 ;"), ("", "tensormap -1, %r1;"))),
     ("tilelang", "@T.prim_func\ndef k(x: T.Tensor((4,), T'' '')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = 1.0\n"),
     ("triton", "N = t'' '64'\n@triton.jit\ndef k(x):\n    tl.store(x, N)\n"),
     *(("triton", f"N = {much}\n@triton.jit\ndef k(x):\n    n = {much}\n    tl.store(x, n)\n") for much in MUCH),
@@ -380,6 +471,22 @@ MUCH = ("(1, 2) * (1 << 60)", "'ab' * (1 << 60)", "7 ** 7 ** 7 ** 7", "1 << (1 <
 def test_what_atheris_found_is_read_or_refused(surface: str, text: str, tmp_path: Path) -> None:
     from benchmarks.fuzz.sources import read
     assert read(surface, text, tmp_path) == ""
+
+
+@pytest.mark.parametrize(("reader", "names"), [
+    ("binding", ("byte order mark", "dots, 3000", "a meta of 0xffffffffffff")),
+    ("problem", ("utf-16", "tables, 3000 deep")),
+    ("card", ("lists, 3000 deep", "a name of digits")),
+    ("kir", ("min(1,  100000 deep", "the number 999999999999")),
+    ("ptx", ("2**31 registers", "the number 999999999999", "the number 08")),
+    ("cuda", ("100,000 digits", "for (int i = 0; i < N; + 3000 deep")),
+    ("triton", ("1 and.. 100000 deep", "a bad escape", "doubling of numbers", "strings in a row")),
+    ("tilelang", ("100,000 hexadecimal digits", "a doubled tuple"))])
+def test_monstrous_texts_are_read_or_refused(reader: str, names: tuple[str, ...]) -> None:
+    """Each ended in an internal error, in a crash of the process or after minutes; of over 1,400 that `python -m benchmarks.bad_input.monstrous` makes."""
+    from benchmarks.bad_input import monstrous
+    chosen = [m for m in monstrous.monsters() if m.reader == reader and m.name in names]
+    assert {m.name for m in chosen} == set(names) and [(m.name, wrong) for m in chosen if (wrong := monstrous.fault(m)[0])] == []
 
 
 SINGLE = """kir 1

@@ -35,7 +35,7 @@ from benchmarks.gpu_workloads import (
     tuned,
 )
 from benchmarks.gpu_workloads.running import asking, launching, replaying, watched
-from benchmarks.surfaces import case_study, measured_steps
+from benchmarks.surfaces import measured_steps
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.hardware.target import Target
 from kir.interp import run
@@ -132,14 +132,16 @@ def _naive(x: Any, w: Any, taps: int, stride: int) -> Any:
     ((1, 1), "conv2d_sm90 rows=64 columns=64 stages=3 raster=8 rounds=1"),
     ((3, 2), "conv2d_sm90_split rows=64 columns=64 stages=3 parts=2"),
     ((1, 2), "conv2d_sm90_pingpong rows=64 columns=64 stages=3 raster=8 rounds=1"),
+    ((3, 1), "conv2d_sm90_wide rows=48 columns=64 stages=3"),
     ((3, 1), "conv2d_triton rows=64 columns=64 stages=2 threads=128"),
-    ((3, 1), "conv2d_boxes_triton rows=64 high=4 columns=64 stages=2 threads=128"),
+    ((3, 1), "conv2d_boxes_triton rows=64 high=4 images=1 columns=64 stages=2 threads=128"),
+    ((3, 2), "conv2d_boxes_triton rows=64 high=2 images=4 columns=64 stages=2 threads=128"),
     ((3, 2), "conv2d_tilelang rows=64 columns=64 stages=2 threads=128"),
-], ids=["1x1", "3x3 of every other pixel", "1x1 of every other pixel", "Triton", "boxes of pixels", "TileLang"])
+], ids=["1x1", "3x3 of every other pixel", "1x1 of every other pixel", "transposed", "Triton", "boxes of pixels", "boxes of every other pixel", "TileLang"])
 def test_every_kind_of_convolution_is_right(kind: conv2d.Kind, point: str) -> None:
     taps, stride = kind
     rng = np.random.default_rng(2)
-    n, h, w, c, f = 2, 7, 9, 64, 72
+    n, h, w, c, f = (2, 6, 10, 64, 72) if "images=4" in point else (2, 7, 9, 64, 72)
     x, weights = rng.standard_normal((n, h, w, c)).astype(np.float16), rng.standard_normal((f, taps, taps, c)).astype(np.float16)
     given = {"X": x, "Wt": weights if taps > 1 else weights[:, 0, 0]}
     found = run(conv2d.candidate((kind, point, ())), given, {"N": n, "H": h, "W": w, "C": c, "F": f}, mode="check")
@@ -412,31 +414,19 @@ def test_candidates_of_a_gemm_that_other_code_compiled_are_made_again(monkeypatc
 def test_each_state_of_a_lineage_is_judged_once_and_its_step_has_a_factor() -> None:
     """States that are refused in their surface's words are judged in CUDA's; what is right already is not asked again."""
     folder = next(f for f in measured_steps.of_workloads() if f.root.name == "topk_rows_tilelang")
-    found, asked = list[measured_steps.Judged](), list[str]()
+    asked = list[str]()
 
     def judge(program: Program, problem: Problem, surface: str, shape: str) -> tuple[bool, str, tuple[float, float, float], str]:
         asked.append(surface)
         refused = surface == "tilelang" and len(asked) == 1
         return not refused, "KIR-B002: no such thing" if refused else "", (1e-6 * 2 ** len(asked), 0.0, 0.0), "NVIDIA H200"
 
-    measured_steps.measured(folder, judge, frozenset(), found.append)
+    found = [measured_steps.judged(folder, number, judge) for folder, number in measured_steps.waiting((), names=[folder.root.name])]
     assert asked == ["tilelang", "cuda", "tilelang", "tilelang"] and [r.state for r in found] == [0, 1, 2] and all(r.accepted for r in found)
-    measured_steps.measured(folder, judge, {(r.lineage, r.state, r.program) for r in found}, found.append)
-    assert len(found) == 3
+    left = measured_steps.waiting({r.key for r in found[1:]}, {found[0].key}, [folder.root.name, "topk_triton"])
+    assert [(f.root.name, number) for f, number in left] == [("topk_triton", 0), ("topk_triton", 1), (folder.root.name, 0)]
     page = measured_steps.page(found)
     assert "| `topk_rows_tilelang` | topk | tilelang | indexer | 3 | 3 | 16.0 us | 4.0 us (written as CUDA) | 4 | H200, " in page
     assert page.count(" | 2 |\n") == 2 and measured_steps.main(["other"]) == 2
     refused = [*found[:2], replace(found[2], accepted=False, reason="KIR-G102: not here")]
     assert "KIR-G102: not here |" in measured_steps.page(refused)
-
-
-def test_skills_of_another_package_are_used_where_nobody_has_gone(capsys: pytest.CaptureFixture[str]) -> None:
-    """One of them on a linear attention that no expert computes; a card that gains nothing there takes no step."""
-    cards = {card.name: card for card in case_study.lifted()}
-    assert "chunk-inverse.kernel" in cards and case_study.main(["all"]) == 2 and "[--write]" in capsys.readouterr().err
-    (_, (program, shape)) = list(case_study.hosts().items())[1]
-    (step, made), = case_study.climbed(program, shape, [cards["cache-converted-value.store"], cards["chunk-inverse.kernel"]])
-    assert step.before / step.after > case_study.LEAST and made != program and step.card == "cache-converted-value.store"
-    page = case_study.page([cards["mma.mma"]], {"a": ([step], "right", ["mma.mma"]), "b": ([], "right", [])})
-    assert "1 steps, 1." in page and "No step pays here by itself; the gate: right." in page
-    assert not [line for line in case_study.PAGE.read_text().splitlines() if "the gate:" in line and "the gate: right" not in line]

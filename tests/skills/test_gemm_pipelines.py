@@ -129,14 +129,28 @@ def test_rows_of_no_group_are_left_alone() -> None:
     assert np.isnan(found[:5]).all() and np.isnan(found[140:]).all()
 
 
-def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_size() -> None:
-    made, wanted = filled("gemm_sm80", "sm_80", "bf16", rows=128, stages=4)
-    every = general(load_space(FOLDER / "gemm_sm80.toml"), made, wanted, target("sm_80"))
-    for at in ("tail", "odd"):
+@pytest.mark.parametrize(("name", "shapes"), [("gemm_sm80", ("tail", "odd")), ("bmm_sm80", ("odd",))])
+def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_size(name: str, shapes: tuple[str, ...]) -> None:
+    made, wanted = filled(name, "sm_80", "bf16", rows=128, stages=4)
+    every = general(load_space(FOLDER / f"{name}.toml"), made, wanted, target("sm_80"))
+    for at in shapes:
         shape = wanted.shape(at)
         inputs = wanted.inputs(shape, seed=3)
         found = run(every, inputs, wanted.scalars(shape), mode="check")
         assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
+
+
+def test_tensor_memory_comes_from_the_naive_program_by_passes_alone_and_back() -> None:
+    made, wanted = filled("gemm_sm100", "sm_100a", "f16", columns=64, raster=8)
+    assert "via tcgen05" in program_text(made) and made.plan
+    for at, each in (("tail", made), ("tail", lowered(made)), ("odd", lowered(made))):
+        shape = wanted.shape(at)
+        inputs = wanted.inputs(shape, seed=3)
+        found = run(each, inputs, wanted.scalars(shape), mode="check")
+        assert wanted.compare(found.outputs, inputs, shape).ok and not found.findings
+    space = load_space(FOLDER / "gemm_sm100.toml")
+    given = given_of(space, wanted, wanted.shape("square"), target("h200"))
+    assert "no tensor memory" in space.refusal(space.values({"columns": 64, "raster": 8}, given))
 
 
 @pytest.mark.nvcc
@@ -145,6 +159,7 @@ def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_siz
     ("gemm_sm80", "sm_120", "HMMA", {"rows": 64, "stages": 4}),
     pytest.param("gemm_triton", "sm_100a", "UTCHMMA", {"rows": 128, "columns": 128, "depth": 64, "stages": 3, "threads": 128, "raster": 8},
                  marks=pytest.mark.triton),
+    ("gemm_sm100", "sm_100a", "UTCHMMA", {"columns": 128, "raster": 8}),
     ("gemm_sm90_nt_skinny", "sm_90a", "HGMMA", {"rows": 16, "columns": 128, "stages": 4, "parts": 8}),
     ("gemm_sm90_nt_pingpong", "sm_90a", "HGMMA", {"rows": 64, "columns": 256, "stages": 4, "size": 2, "raster": 8, "rounds": 2}),
     ("gemm_grouped_sm90", "sm_90a", "HGMMA", {"rows": 128, "columns": 256, "stages": 4, "panel": 16, "rounds": 2}),

@@ -45,7 +45,8 @@ _FROM_WHOLE = {("i32", "f16"): "__int2half", ("u32", "f16"): "__uint2half", ("i6
 """Conversions that round once (CUDA Math API, half and bfloat16 conversions); from f64 to nearest only, without a suffix."""
 FULL_WARP = "0xffffffffu"
 MOST_ROUNDS, SOME_ROUNDS = 256, 32
-"""Rounds of a loop over elements that are written out whole, and how many at once of a longer one: a compiler takes minutes over thousands."""
+"""Rounds of loops over elements, one in another, that are written out whole, and how many at once of a longer one: a compiler takes minutes over thousands,
+and no thread has registers for more."""
 
 
 def lane_mask(attrs: Mapping[str, n.Attr]) -> str:
@@ -58,9 +59,11 @@ def lane_mask(attrs: Mapping[str, n.Attr]) -> str:
 
 
 
-def unrolled(rounds: int) -> str:
-    """The line before a loop over elements."""
-    return "#pragma unroll" if rounds <= MOST_ROUNDS else f"#pragma unroll {SOME_ROUNDS}"
+def unrolled(rounds: int, inside: int = 1) -> str:
+    """The line before a loop over elements, with so many rounds `inside` each of its own."""
+    if rounds * inside <= MOST_ROUNDS:
+        return "#pragma unroll"
+    return f"#pragma unroll {min(SOME_ROUNDS, max(1, MOST_ROUNDS // inside))}"
 
 
 @dataclass
@@ -86,9 +89,9 @@ class Writer:
     def loops(self, shape: tuple[int, ...]) -> tuple[str, ...]:
         """Opens unrolled loops over the elements of a shape; `close` ends them."""
         names = []
-        for extent in shape:
+        for axis, extent in enumerate(shape):
             name = self.fresh("e")
-            self.put(unrolled(extent))
+            self.put(unrolled(extent, math.prod(shape[axis + 1:])))
             self.put(f"for (int {name} = 0; {name} < {extent}; ++{name}) {{")
             self.depth += 1
             names.append(name)

@@ -16,7 +16,7 @@ from ..expressions.expressions import Expressions, lane_mask
 from ..expressions.memory import Memory
 from ..spelling import ptx_functions
 from ..spelling.literals import c_type, refuse, sizes_of
-from . import hopper
+from . import blackwell, hopper
 
 ATOMICS = {"atomic_add": "atomicAdd", "atomic_max": "atomicMax", "atomic_min": "atomicMin", "atomic_and": "atomicAnd",
             "atomic_or": "atomicOr", "atomic_xor": "atomicXor", "atomic_exch": "atomicExch", "atomic_cas": "atomicCAS"}
@@ -65,7 +65,7 @@ class InstructionCalls:
                 raise refuse("KIR-B002", f"the result of '{e.fn}' is not used")
             w.put(f"{to.names[e.fn]}({', '.join(map(to.scalar, args))});")
             return
-        if (line := hopper.call(to, self.memory, e)) is not None:
+        if (line := hopper.call(to, self.memory, e) or blackwell.call(to, self.memory, e)) is not None:
             if team.threads > 1:
                 raise refuse("KIR-B002", f"'{e.fn}' stands outside the split into threads", LOWERED)
             w.put(line)

@@ -96,9 +96,9 @@ def _register(to: Expressions, memory: Memory, r: n.Region) -> str:
     return f"&{memory.element(to, r, ('0',) * len(sizes_of(r.type)))}"
 
 
-def descriptor(to: Expressions, memory: Memory, r: n.Region, transposed: bool, columns: bool) -> tuple[str, int]:
+def descriptor(to: Expressions, memory: Memory, r: n.Region, transposed: bool, columns: bool, make: str = "matrix_descriptor") -> tuple[str, int]:
     """A matrix descriptor of an operand, and whether its rows (columns) are contiguous rather than its k axis. A is [64, k], B [k, n];
-    `transposed` says that the place has them the other way round; three axes are panels of columns."""
+    `transposed` says that the place has them the other way round; three axes are panels of columns. `make` is the function that makes it."""
     b, swizzle = r.buffer, swizzle_of(r.buffer)
     if b.space != "shared" or swizzle is None or swizzle[0] not in SPANS or swizzle[1:] != (4, 3):
         raise refuse("KIR-B002", f"wgmma reads '{b.name}', which is no swizzled shared memory", "a layout swizzle(3, 4, 3), (2, 4, 3) or (1, 4, 3)")
@@ -115,9 +115,9 @@ def descriptor(to: Expressions, memory: Memory, r: n.Region, transposed: bool, c
                      "rows as long as the span, in panels")
     group = 8 * row_step
     panel = steps[0] if len(shape) == 3 else group
-    make, units = to.header("matrix_descriptor"), memory.units(to, r)
+    function, units = to.header(make), memory.units(to, r)
     place = raw_address(to, memory, r) if units is None else f"{to.names[b.name]}, {units}" if units else to.names[b.name]
-    return f"{make}<{panel}, {group}, {code}>({place})", 0 if minor_is_k else 1
+    return f"{function}<{panel}, {group}, {code}>({place})", 0 if minor_is_k else 1
 
 
 @cache

@@ -314,6 +314,42 @@ __device__ __forceinline__ unsigned long long matrix_descriptor(const void* arra
   return low | static_cast<unsigned long long>(Group >> 4) << 32 | static_cast<unsigned long long>(Swizzle) << 62;
 }
 
+//@ tensor_descriptor needs shared_address matrix_descriptor
+// As above, of the version that products of tensor memory read (PTX ISA, "Shared memory descriptor": bits 46 to 48 are 1).
+template <unsigned Panel, unsigned Group, unsigned Swizzle>
+__device__ __forceinline__ unsigned long long tensor_descriptor(const void* array, unsigned units = 0) {
+  return matrix_descriptor<Panel, Group, Swizzle>(array, units) | 1ull << 46;
+}
+
+//@ tcgen05_alloc needs shared_address
+template <int Columns>
+__device__ __forceinline__ void tcgen05_alloc(unsigned* at) {
+  asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(shared_address(at)), "n"(Columns) : "memory");
+}
+
+//@ tcgen05_dealloc
+template <int Columns>
+__device__ __forceinline__ void tcgen05_dealloc(unsigned at) {
+  asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(at), "n"(Columns) : "memory");
+}
+
+//@ tcgen05_relinquish
+__device__ __forceinline__ void tcgen05_relinquish() { asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory"); }
+
+//@ tcgen05_commit needs shared_address
+__device__ __forceinline__ void tcgen05_commit(unsigned long long* bar) {
+  asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(shared_address(bar)) : "memory");
+}
+
+//@ tcgen05_wait_ld
+__device__ __forceinline__ void tcgen05_wait_ld() { asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory"); }
+
+//@ tcgen05_fence_before
+__device__ __forceinline__ void tcgen05_fence_before() { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
+
+//@ tcgen05_fence_after
+__device__ __forceinline__ void tcgen05_fence_after() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
+
 //@ bulk_commit
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 

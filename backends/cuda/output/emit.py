@@ -25,6 +25,7 @@ from kir.surface import NVCC_UNROLLS, Argument, Emitted, Entry, SourceLine
 from ..._cpp_names import RESERVED
 from ..expressions.expressions import PRODUCT, Expressions, Writer
 from ..expressions.memory import Memory, bytes_of
+from ..instructions import blackwell
 from ..instructions.calls import Team
 from ..instructions.hopper import generated
 from ..spelling.literals import TYPES, c_type, refuse
@@ -43,10 +44,10 @@ class Written:
 
 
 class _Header(dict[str, tuple[str, tuple[str, ...]]]):
-    """Functions by name; those of wgmma and TMA, one for each shape or rank, are made when they are asked for."""
+    """Functions by name; those of wgmma, tcgen05 and TMA, one for each shape or rank, are made when they are asked for."""
 
     def __missing__(self, name: str) -> tuple[str, tuple[str, ...]]:
-        made = generated(name)
+        made = generated(name) or blackwell.generated(name)
         if made is None:
             raise KeyError(name)
         self[name] = made

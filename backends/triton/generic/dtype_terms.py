@@ -216,6 +216,11 @@ def is_flat(b: n.Buffer) -> bool:
     return len(b.shape) == 1 and isinstance(b.shape[0], n.Var) and b.shape[0].of == I64
 
 
+def is_all_memory(q: n.Param) -> bool:
+    """Whether a parameter stands for all memory, at whose addresses a kernel works that makes them of integers; its callers do not give it."""
+    return bool(dict(q.attrs).get("addressed"))
+
+
 def is_readable(q: n.Param, p: n.Program) -> bool:
     """Whether a tensor is one as this surface's frontend reads it: each extent is a name of its own that the source does not have."""
     assert isinstance(q.of, n.Buffer)

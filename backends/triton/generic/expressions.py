@@ -17,7 +17,7 @@ from ..tiles.memory import Memory
 from .dtype_terms import QUESTIONS, Terms
 
 _PROMOTING = frozenset({"add", "sub", "mul", "and", "or", "xor", "tdiv", "trem", "floordiv", "mod"})
-_STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_kind", "dtype_bits", "log2", "pow", "next_power_of_2"})
+_STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_kind", "dtype_bits", "log2", "sqrt", "pow", "next_power_of_2"})
 _STATIC_INFIX = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "add": "+", "sub": "-", "mul": "*"}
 
 
@@ -199,9 +199,9 @@ class GenericExpressions(Expressions):
             case "pow" if self.is_static(e):
                 inner = args[0].x if isinstance(args[0], n.Cast) else args[0]
                 return f"({self.text(inner, ATOM)} ** {self.text(args[1], ATOM)})", ATOM
-            case "log2" if self.is_static(e) and not isinstance(args[0], n.Const):
+            case "log2" | "sqrt" if self.is_static(e) and not isinstance(args[0], n.Const):
                 inner = args[0].x if isinstance(args[0], n.Cast) else args[0]
-                return f"math.log2({self.text(inner)})", ATOM
+                return f"math.{e.fn}({self.text(inner)})", ATOM
             case "gather":
                 return f"tl.gather({self.text(args[0])}, {self.text(args[1])}, {int(attrs.get('axis', 0))})", ATOM
             case "max_nan" | "min_nan":

@@ -20,7 +20,7 @@ from kir.surface import Emitted, SourceLine
 from ..tiles.expressions import BODIES, DTYPES
 from ..tiles.names import KEPT, spelled
 from ..tiles.statements import Line
-from .dtype_terms import Terms, block_of, is_derived, is_descriptor, is_readable, roots_of
+from .dtype_terms import Terms, block_of, is_all_memory, is_derived, is_descriptor, is_readable, roots_of
 from .expressions import GenericExpressions
 from .statements import GenericMemory, GenericStatements
 
@@ -57,6 +57,7 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
         combines |= set(body.open.combines.values())
     taken = [*top.values(), *outer, *(a.name for a in k.grid)]
     names = {**top, **{x: x for x in outer}, **spelled(bound_names(k.body), taken)}
+    names |= {q.name: "tl.cast(0, tl.int64).to(tl.pointer_type(tl.uint8))" for q in p.params if is_all_memory(q)}
     names |= {a.name: f"tl.program_id({i})" for i, a in enumerate(k.grid)}
     names |= {a.extent.name: f"tl.num_programs({i})" for i, a in enumerate(k.grid) if isinstance(a.extent, n.Var)}
     for q in p.params:
@@ -71,9 +72,11 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
         return None, tuple(refusals)
     libdevice = libdevice or body.expressions.uses_libdevice
     combines |= set(body.open.combines.values())
-    mathematics = any("math.log2(" in line for chunk in (*chunks, body.lines) for line, _ in chunk)
+    mathematics = any("math.log2(" in line or "math.sqrt(" in line for chunk in (*chunks, body.lines) for line, _ in chunk)
     used = {x.name for s in k.body for x in walk(s) if isinstance(x, n.Buffer)}
-    signature = [*(_parameter(q, q.name in used) for q in p.params if not dict(q.attrs).get("implicit")), *metas]
+    extents = [x for q in p.params if isinstance(q.of, n.Buffer) and q.of.space == "fragment" for x in block_of(q)]
+    shared = frozenset(x for x in extents if extents.count(x) > 1 or not any(x == f"{q.name}_shape_{k}" for q in p.params for k in range(len(extents))))
+    signature = [*(_parameter(q, q.name in used, shared) for q in p.params if not dict(q.attrs).get("implicit") and not is_all_memory(q)), *metas]
     head: list[Line] = [("@triton.jit", None), (f"def {top[k.name]}(", None), *((f"    {x},", None) for x in signature), ("):", None)]
     chunks.append([*head, *body.lines])
     for name in sorted(combines):
@@ -97,10 +100,11 @@ def _callable(p: n.Program) -> n.Program:
     return called(p, spelled([*(q.name for q in p.params), *(m.name for m in p.metas)], local, KEPT))
 
 
-def _parameter(q: n.Param, used: bool) -> str:
+def _parameter(q: n.Param, used: bool, shared: frozenset[str]) -> str:
     """A run-time parameter. What Triton's own types do not say is said in words that it passes over: `integer`, of whatever width."""
     if isinstance(q.of, n.Buffer) and q.of.space == "fragment":
-        return f'{q.name}: "tile[{len(q.of.shape)}]"'
+        said = ", ".join(block_of(q)) if shared.intersection(block_of(q)) else str(len(q.of.shape))
+        return f'{q.name}: "tile[{said}]"'
     if isinstance(q.of, n.Buffer):
         return q.name if used or is_descriptor(q.of) else f'{q.name}: "pointer"'
     if q.of.is_symbolic:

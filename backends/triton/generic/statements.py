@@ -8,7 +8,7 @@ from kir.analysis.facts import descends
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
-from kir.ir.bindings.policies import EVICTED_BY
+from kir.ir.bindings.policies import EVICTED_BY, ORDERED_BY
 from kir.ir.canonical import bound_names
 from kir.ir.dtype_terms import PRECISIONS, accumulated
 from kir.ir.types import F32, I32, I64, dtype_of, shape_of
@@ -94,7 +94,8 @@ class GenericMemory(Memory):
         assert isinstance(at, n.Region)
         attrs = dict(e.attrs)
         operands = [to.tensor(unconverted(a, at.buffer.dtype)) for a in e.args[1:] if isinstance(a, n.Expr)]
-        options = "".join(f', {k}="{attrs[name]}"' for name, k in (("order", "sem"), ("scope", "scope")) if name in attrs)
+        said = {k: str(attrs[name]) for name, k in (("order", "sem"), ("scope", "scope")) if name in attrs}
+        options = "".join(f", {k}={v.removeprefix(ORDERED_BY)}" if v.startswith(ORDERED_BY) else f', {k}="{v}"' for k, v in said.items())
         if e.fn == "atomic_cas":
             return f"tl.atomic_cas({self.pointer(to, at)}, {operands[0]}, {operands[1]}{options})"
         word = {"atomic_exch": "atomic_xchg"}.get(e.fn, e.fn)

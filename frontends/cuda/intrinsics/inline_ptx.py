@@ -59,7 +59,7 @@ def _operands(r: Reading, node: Node, scope: Scope, words: str) -> tuple[list[An
     operands: list[Any] = []
     places: list[Value] = []
     inputs: list[tuple[str, Value]] = []
-    asynchronous = "wgmma.mma_async" in words
+    asynchronous = "wgmma.mma_async" in words or "tcgen05.ld" in words
     for listed in (node.child_by_field_name("output_operands"), node.child_by_field_name("input_operands")):
         for o in listed.named_children if listed is not None else ():
             if o.type not in ("gnu_asm_output_operand", "gnu_asm_input_operand"):
@@ -85,7 +85,7 @@ def _operands(r: Reading, node: Node, scope: Scope, words: str) -> tuple[list[An
     box = next((v.map for _, v in inputs if isinstance(v, Mapped)), None) if "cp.async.bulk.tensor" in words else None
     taken = _taken(r, words, [v for _, v in inputs])
     for constraint, v in inputs:
-        own = _register(v) if asynchronous and constraint == "r" else None
+        own = _register(v) if "wgmma.mma_async" in words and constraint == "r" else None
         operands.append(ptx.AsmOperand(constraint, None if own is not None else _held(r, v, node, words, box, taken), place=own))
     return operands, places
 

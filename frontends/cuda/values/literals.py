@@ -15,6 +15,9 @@ from ..types.number_conversions import converted
 from .reading import Reading
 from .values import Scalar, Text
 
+MOST_DIGITS = 4000
+"""Digits of a number that is read: Python refuses longer ones."""
+
 
 def number(r: Reading, node: Node, scope: Scope) -> Value:
     """A number, with the type that its suffix gives it."""
@@ -39,6 +42,8 @@ def _positive(word: str, node: Node) -> Scalar:
     if m is None:
         raise NotUnderstood(f"the number {word}", node)
     digits, suffix_ = m[1], m[2].lower()
+    if len(digits) > MOST_DIGITS:
+        raise NotUnderstood(f"a number of {len(digits):,} digits", node)
     octal = re.fullmatch(r"0[0-7]+", digits)
     n_ = int(digits, 8) if octal else int(digits, 0)
     wide = "l" in suffix_ or "z" in suffix_

@@ -13,7 +13,7 @@ from lark.exceptions import UnexpectedInput
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, Origin, error
 from kir.ir.grammar.tables import parser
-from kir.surface.ptx.form.syntax import Form, Text, Variable, body, syntax_error, variable
+from kir.surface.ptx.form.syntax import Form, Text, Variable, body, refuse_beyond, syntax_error, variable
 
 NEWEST, OLDEST = (9, 9), (6, 0)
 """Versions of the ISA whose texts are read: what came before has shuffles without masks, what comes after is not known."""
@@ -78,6 +78,7 @@ def parsed(text: str, file: str) -> Module:
     lines = Lines.of(text, file)
     m = Module(lines)
     m.version, m.target = _header(lines)
+    refuse_beyond(lines)
     try:
         tree = parser("ptx_asm", positions=True, starts=("module",)).parse(text)
     except UnexpectedInput as bad:
@@ -126,6 +127,8 @@ def _entry(tree: Tree[Token], lines: Lines) -> Entry:
             case Tree(data="parameter"):
                 parameters.append(variable(each))
             case Tree(data="tuning", children=[word, *numbers]):
+                if bad := next((x for x in numbers if x is not None and not str(x).isdigit()), None):
+                    raise lines.fail("KIR-F302", f"'{bad}' is no number of threads or CTAs", (each.meta.start_pos, each.meta.end_pos), "a whole number")
                 tuning[str(word)[1:]] = tuple(int(str(x)) for x in numbers if x is not None)
             case _:
                 rest.append(each)

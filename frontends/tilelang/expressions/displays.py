@@ -18,7 +18,7 @@ def literal(r: Reader, scope: Scope, e: cst.Integer | cst.Float | cst.SimpleStri
     """A number or a text as it is written."""
     value = literal_value(e)
     if value is None:
-        raise NotUnderstood("a text that is put together of others")
+        raise NotUnderstood("a text that is put together of others, or is none")
     return value.decode() if isinstance(value, bytes) else value
 
 

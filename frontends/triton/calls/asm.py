@@ -14,7 +14,7 @@ from kir.analysis.elements import NotElementwise, element
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, dtype_of
+from kir.ir.types import U8, U32, DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.surface.ptx import AsmOperand, Meaning, pack_bits, read_asm, unpack_bits
 from kir.surface.ptx.form.bits import UNSIGNED
@@ -34,11 +34,12 @@ def inline_asm(r: State, a: Arguments) -> Value:
     wanted = a.need(3, "dtype")
     dtypes = [_dtype(v) for v in (wanted.items if isinstance(wanted, Items) else (wanted,))]
     tiles = _operands(r, a.need(2, "args"), dtypes, constraints, pack)
-    read = _Reading(text, constraints, pack, [dtype_of(t.type) for t in tiles], dtypes)
+    read = _Reading(text, constraints, pack, tiles, dtypes)
     if any(not isinstance(s, n.Let) for s in read.meaning.statements):
         results = _effects(r, read, tiles)
     else:
-        results = [Run(_shared(r, substitute(e, dict(zip(read.first, tiles, strict=True))))) if e is not None else Unknown("asm leaves it undefined")
+        given = dict(zip(read.first, tiles, strict=True))
+        results = [Run(_shared(r, transform(substitute(e, given), _narrow_again))) if e is not None else Unknown("asm leaves it undefined")
                    for e in read.elements()]
     return Items(tuple(results)) if isinstance(wanted, Items) else results[0]
 
@@ -85,7 +86,8 @@ def _operands(r: State, given: Value, results: Sequence[DType], constraints: str
     for e in runs:
         for other in runs:
             e, _ = operators.shapes(e, other)
-        out.append(r.out.let("x", e))
+        byte = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type) == U8 and e.dtype == U32
+        out.append(build.cast(r.out.let("x", e.x), e.dtype) if byte and isinstance(e, n.Cast) else r.out.let("x", e))  # a byte in a register
     return out
 
 
@@ -101,15 +103,18 @@ def _effects(r: State, read: _Reading, tiles: Sequence[n.Expr]) -> list[Value]:
 
 
 class _Reading:
-    """An asm read over scalar elements: `first` names those of the first of `pack` elements, one for each operand."""
+    """An asm read over scalar elements: `first` names those of the first of `pack` elements, one for each operand. A number that is known when the kernel
+    is compiled stands for itself."""
 
-    def __init__(self, text: str, constraints: str, pack: int, operands: Sequence[DType], results: Sequence[DType]) -> None:
+    def __init__(self, text: str, constraints: str, pack: int, tiles: Sequence[n.Expr], results: Sequence[DType]) -> None:
         self.pack, self.results = pack, results
+        operands = [dtype_of(e.type) for e in tiles]
         self.names = [[f"e{k}_{i}" for i in range(pack)] for k in range(len(operands))]
         self.first = [row[0] for row in self.names]
         letters = _letters(constraints)
         outs = sum(_registers(d, pack) for d in results)
-        registers = [v for row, d in zip(self.names, operands, strict=True) for v in _packed([n.Var(x, d) for x in row], d)]
+        registers = [v for row, d, e in zip(self.names, operands, tiles, strict=True)
+                     for v in _packed([e if isinstance(e, n.Const) else n.Var(x, d) for x in row], d)]
         given = [c for c in letters if not c.startswith("=")]
         if len(letters) - len(given) != outs or len(given) != len(registers):
             raise NotUnderstood(f"an inline asm of {len(letters)} constraints for {outs} results and {len(registers)} operands")
@@ -134,7 +139,7 @@ class _Reading:
             if any(o is None for o in raw):
                 out.append(None)
                 continue
-            each = self._spread([substitute(o, known) for o in raw if o is not None], dtype)
+            each = self._spread([transform(substitute(o, known), _taken_apart) for o in raw if o is not None], dtype)
             for k, e in enumerate(each):
                 renamed = {row[k]: n.Var(row[0], _type(e, row[k])) for row in self.names if row[k] in names_read(e)}
                 if names_read(e) - {row[k] for row in self.names} or substitute(e, renamed) != each[0]:
@@ -148,9 +153,56 @@ class _Reading:
             return [_typed(e, dtype) for e in registers]
         each = self.pack // len(registers)
         try:
-            return [element(unpack_bits(e, dtype), (build.const(k),)) for e in registers for k in range(each)]
+            return [_lane(unpack_bits(e, dtype), k) for e in registers for k in range(each)]
         except NotElementwise as bad:
             raise NotUnderstood(f"an inline asm whose packed result is made by {bad}") from None
+
+
+def _narrow_again(_: n.Node, x: n.Node) -> n.Node:
+    """An integer that was widened, as a register has it, where it is cut to what it was."""
+    match x:
+        case n.Cast(x=n.Cast(x=inner, dtype=wide, rounding="rn"), dtype=narrow, rounding="rn") if dtype_of(inner.type) == narrow and narrow.is_integer:
+            return inner if wide.is_integer and wide.bits >= narrow.bits else x
+    return x
+
+
+def _taken_apart(_: n.Node, x: n.Node) -> n.Node:
+    """One of the elements that a register's bits are taken for, as an element of what these are made of, or as those bits of it."""
+    match x:
+        case n.Call(fn="pick", args=(n.Expr() as whole, n.Const(value=k))) if isinstance(whole.type, TileType):
+            try:
+                return _lane(whole, int(k))
+            except NotElementwise:
+                return x
+    return x
+
+
+def _lane(e: n.Expr, k: int) -> n.Expr:
+    """Element k of a register's elements. Raises NotElementwise."""
+    if not isinstance(e.type, TileType):
+        return e
+    match e:
+        case n.Call(fn="unpack", args=(n.Expr() as bits,)):
+            dtype = dtype_of(e.type)
+            while isinstance(bits, n.Cast) and bits.rounding == "bits":
+                bits = bits.x
+            if isinstance(bits, n.Const) and isinstance(bits.value, int):
+                return build.cast(build.const(bits.value >> k * dtype.bits & (1 << dtype.bits) - 1, UNSIGNED[dtype.bits]), dtype, "bits")
+            if isinstance(bits, n.Call) and bits.fn == "pack" and isinstance(whole := bits.args[0], n.Expr) and dtype_of(whole.type).bits == dtype.bits:
+                return build.cast(_lane(whole, k), dtype, "bits")
+            part = build.binary("shr", build.cast(bits, U32, "bits"), build.const(k * dtype.bits, U32)) if k else build.cast(bits, U32, "bits")
+            return build.cast(build.cast(part, UNSIGNED[dtype.bits]), dtype, "bits")
+        case n.Unary():
+            return build.unary(e.op, _lane(e.x, k))
+        case n.Binary():
+            return build.binary(e.op, _lane(e.a, k), _lane(e.b, k))
+        case n.Select():
+            return build.select(_lane(e.cond, k), _lane(e.a, k), _lane(e.b, k))
+        case n.Cast():
+            return build.cast(_lane(e.x, k), e.dtype, e.rounding)
+        case n.Call(fn="fma"):
+            return build.call("fma", *(_lane(a, k) for a in e.args if isinstance(a, n.Expr)))
+    return element(e, (build.const(k),))
 
 
 def _type(e: n.Expr, name: str) -> DType:

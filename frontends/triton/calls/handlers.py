@@ -9,7 +9,7 @@ from functools import partial
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import int_like, join, quotient, rounded, uint_like
-from kir.ir.types import BOOL, F32, F64, I32, I64, DType, dtype_of, symbolic
+from kir.ir.types import BOOL, F32, F64, I32, I64, U8, DType, dtype_of, symbolic
 
 from ..host.element_functions import element_row
 from ..host.known_packages import CALLS, CAPABILITY
@@ -31,6 +31,7 @@ from ..values.values import (
     ModuleValue,
     NotUnderstood,
     Pointer,
+    Refused,
     Run,
     Static,
     TypeOf,
@@ -114,8 +115,8 @@ def _python(r: State, name: str, word: str, a: Arguments) -> Value:
         return out
     if word in ("log2", "sqrt", "exp", "log", "floor", "ceil") and len(a.args) == 1 and isinstance(a.args[0], Run):
         return elementwise(r, {"sqrt": "sqrt_approx"}.get(word, word), a.args)
-    if word == "log2" and isinstance(a.args[0], Static):
-        return Static(build.call("log2", operators.number(a.args[0], F32)))
+    if word in ("log2", "sqrt") and isinstance(a.args[0], Static):
+        return Static(build.call(word, operators.number(a.args[0], F32)))
     if word == "isinstance":
         kind = a.args[1] if len(a.args) > 1 else None
         if isinstance(kind, Builtin) and kind.name.endswith(".constexpr"):
@@ -184,7 +185,7 @@ def _cast(r: State, v: Value, to: Value, bitcast: Value = False, rounding: Value
         if isinstance(v, Pointer):
             return reinterpret_pointer(r, v, to.dtype)
         if isinstance(v, (Run, Static, int)):
-            raise NotUnderstood("an address made of an integer")
+            return _at_address(r, v, to.dtype)
     if isinstance(v, Pointer) and isinstance(to, TypeOf):
         raise NotUnderstood("an address as an integer")
     dtype = tiles.dtype_given(to)
@@ -197,6 +198,17 @@ def _cast(r: State, v: Value, to: Value, bitcast: Value = False, rounding: Value
     return converted(v, dtype)
 
 
+def _at_address(r: State, v: Run | Static | int, dtype: DType) -> Pointer:
+    """The pointer to what lies at an address: an element of all memory, which is a parameter that its callers do not give."""
+    if r.memory is None:
+        r.memory = n.Buffer(r.out.own("memory"), U8, (n.Var(r.out.own("memory.extent"), I64),), "global")
+    e = operators.run(v)
+    if not dtype_of(e.type).is_integer and not dtype_of(e.type).is_symbolic:
+        raise Refused("an address made of a number that is no integer")
+    place = build.cast(e, I64)
+    return reinterpret_pointer(r, Pointer(r.memory, () if build.int_value(place) == 0 else (place,)), dtype)
+
+
 def reinterpret_pointer(r: State, p: Pointer, dtype: DType) -> Pointer:
     """The same address with elements of another dtype."""
     if dtype == p.base.dtype:
@@ -206,13 +218,17 @@ def reinterpret_pointer(r: State, p: Pointer, dtype: DType) -> Pointer:
         raise NotUnderstood("a pointer reinterpreted at a width that the binding decides")
     shape = (build.floordiv(*_rescaled(p.base.shape[0], old, dtype)),)
     buffer = n.Buffer(r.out.fresh(f"{p.base.name}_{dtype.name}"), dtype, shape, "global")
-    r.out.emit(n.View(buffer, n.Region(p.base)))
+    if p.base == r.memory:
+        buffer = r.views.setdefault(dtype, buffer)
+    else:
+        r.out.emit(n.View(buffer, n.Region(p.base)))
     r.aliases[buffer.name] = p.base.name
     if not p.terms:
         return Pointer(buffer)
     # An address between two elements of the new dtype is none that the hardware reads at, so the division leaves no rest.
     flat = build.cast(operators.flat(p), I64)
-    return Pointer(buffer, (build.binary("tdiv", *operators.shapes(*_rescaled(r.out.let("moved", flat) if old.is_symbolic else flat, old, dtype))),))
+    count, into = operators.shapes(*_rescaled(r.out.let("moved", flat) if old.is_symbolic else flat, old, dtype))
+    return Pointer(buffer, (operators.truncating("floordiv", count, into, r.counts),))
 
 
 def _rescaled(count: n.Expr, old: DType, new: DType) -> tuple[n.Expr, n.Expr]:
@@ -379,6 +395,8 @@ HANDLERS: Mapping[str, Handler] = {
     "max_constancy": partial(hint, "max_constancy"),
     "assume": assume,
     "debug_barrier": barrier,
+    "num_warps": lambda r, a: Static(n.Var(r.warps, I32)),
+    "num_threads": lambda r, a: Static(build.mul(n.Var(r.warps, I32), 32)),
     "gdc_wait": partial(dependency, "grid_dependency_wait"),
     "gdc_launch_dependents": partial(dependency, "grid_dependency_launch"),
     "static_assert": nothing,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.bindings.policies import EVICTED_BY
+from kir.ir.bindings.policies import EVICTED_BY, ORDERED_BY
 from kir.ir.types import I32, I64, broadcast_shapes, shape_of
 
 from ..state.arithmetic import converted
@@ -288,6 +288,8 @@ def atomic(r: State, word: str, a: Arguments) -> Value:
     for key in ("sem", "scope"):
         v = a.named.get(key)
         if v is not None:
+            if isinstance(v, Static) and isinstance(v.expr, n.Var) and key == "sem":
+                v = f"{ORDERED_BY}{v.expr.name}"
             if not isinstance(v, str):
                 raise NotUnderstood(f"'{key}' of an atomic that the binding decides")
             options["order" if key == "sem" else "scope"] = v

@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import libcst as cst
 
-from kir.base.diagnostic import Origin
+from kir.base.diagnostic import KirError, Origin
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Setting
 from kir.ir.rebuild.promote import promoted
 from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, variable
-from kir.ir.visit import names_read, statements, transform
+from kir.ir.visit import names_read, statements, transform, walk
 
 from ..._python.project import Module, Project
-from ..._python.signature import annotation_text, is_constexpr, nodes_below, parameters, stated_kind
+from ..._python.signature import annotation_text, is_constexpr, nodes_below, parameters, stated_kind, tile_extents
 from ..calls.memory import place
 from ..host.known_packages import DTYPES as TRITON_DTYPES
 from ..host.scope import HostScope
-from ..state.inlining import run_function
+from ..state.inlining import Seen, run_function
 from ..state.state import Frame, State
 from ..statements.statements import block
 from ..types.callers import given_by
@@ -44,6 +44,7 @@ from ..values.values import (
     describe,
     is_known,
 )
+from .as_given import Taken, kind_of
 
 GRID = ("pid_0", "pid_1", "pid_2")
 EXTENTS = ("grid_0", "grid_1", "grid_2")
@@ -52,29 +53,34 @@ LAUNCH = ("num_warps", "num_stages")
 
 
 def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: Mapping[str, Setting] | None = None,
-                callers: Sequence[cst.FunctionDef] = (), numbers: bool = False) -> n.Program:
+                callers: Sequence[cst.FunctionDef] = (), numbers: bool = False, values: Mapping[str, Value] | None = None,
+                watched: cst.FunctionDef | None = None) -> n.Program:
     """The generic program of a kernel; with what `given` metas have for their values, and as their defaults. Of a function that others call, its
-    parameters are as its `callers` give them; under `numbers`, those that each of them writes as a number (an axis) have that of the first. What is not
-    understood is in it as `opaque` statements, each with its reason."""
+    parameters are as its `callers` give them; under `numbers`, those that each of them writes as a number (an axis) have that of the first; where `values` are
+    given, they are like those. What is not understood is in it as `opaque` statements, each with its reason. Raises Seen for the first call of what is
+    `watched`, and NotUnderstood for `values` that no parameter holds."""
     scope = HostScope(project, module, module.owners.get(id(node), ()))
     inference = Inference(scope)
     fn = Jit(module, node)
     facts = inference.facts(fn)
     called = given_by(inference, fn, callers)
     tiles = called.tiles | {name: max(axes, called.tiles.get(name, 0)) for name, axes in facts.tiles.items()}  # what the body shows is the least
-    r = State(scope, block)
+    r = State(scope, block, watched=watched)
     frame = Frame(fn, scope)
     r.frames.append(frame)
-    r.out.reserve(p.name.value for p in parameters(node))
+    r.out.reserve(x for p in parameters(node) for x in (p.name.value, *filter(None, tile_extents(p))))
     r.places, r.extents = tuple(map(r.out.own, GRID)), tuple(map(r.out.own, EXTENTS))
     options = {x: x if any(p.name.value == x and is_constexpr(p) for p in parameters(node)) else r.out.own(x) for x in LAUNCH}
+    r.warps = options["num_warps"]
     metas: list[n.Meta] = []
     params: list[n.Param] = []
     extents: list[n.Param] = []
-    r.returns = not is_kernel(fn, inference) or bool(called.tiles) or any(annotation_text(p).startswith("tile[") for p in parameters(node))
-    for p in parameters(node):
+    r.returns = not is_kernel(fn, inference) or bool(called.tiles) or any(map(tile_extents, parameters(node)))
+    if values is not None:
+        frame.env.update(Taken(r, metas, params, extents).all(values))
+    for p in parameters(node) if values is None else ():
         if r.returns and tiles.get(p.name.value) and (not is_constexpr(p) or p.name.value in called.tiles) and p.name.value not in facts.pointers:
-            _tile(r, p.name.value, tiles[p.name.value], frame, metas, params)
+            _tile(r, p.name.value, tile_extents(p) or ("",) * tiles[p.name.value], frame, metas, params)
         elif p.name.value in called.metas:
             _meta(p, facts, scope, frame, metas)
         else:
@@ -85,6 +91,13 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
             metas = [replace(m, default=value) if m.name == name else m for m in metas]
     r.metas = {q.name for q in params}
     _read_body(r, node)
+    mentioned = {x.name for s in r.out.block for x in walk(s) if isinstance(x, n.Buffer)}
+    r.out.block[:0] = [n.View(b, n.Region(r.memory)) for b in r.views.values() if r.memory is not None and b.name in mentioned]
+    if r.memory is not None and {r.memory.name, *(b.name for b in r.views.values())} & mentioned:
+        params = [replace(q, attrs=n.attrs(**dict(q.attrs), alias=r.memory.name)) if isinstance(q.of, n.Buffer) and q.of.space == "global" else q
+                  for q in params]
+        params.append(n.Param(r.memory.name, "in", r.memory, attrs=n.attrs(addressed=True)))
+        extents.extend(n.Param(d.name, "size", I64, attrs=n.attrs(implicit=True)) for d in r.memory.shape if isinstance(d, n.Var))
     body = ordered(promoted(tuple(r.out.block)))
     grid_sizes = [n.Param(r.extents[k], "size", I32, attrs=n.attrs(implicit=True)) for k in range(max(facts.axes, r.axes))]
     written, read = {r.aliases.get(x, x) for x in r.written}, {r.aliases.get(x, x) for x in r.read}
@@ -104,6 +117,25 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
         origin=module.origin(node),
     )
     return n.Program(node.name.value, tuple(metas), (*settled, *extents, *grid_sizes), functions=functions, kernels=(kernel,))
+
+
+def given_by_all(project: Project, callers: Sequence[tuple[Module, cst.FunctionDef]], node: cst.FunctionDef) -> dict[str, Value] | None:
+    """What other functions give a function, as the reading of each comes to its first call; of what is not understood nothing is said. None where none is
+    found, or two give values of other kinds."""
+    first: dict[str, Value] | None = None
+    direct = [(module, f) for module, f in callers if node.name.value in module.code(f)]
+    for module, caller in direct:
+        try:
+            read_kernel(project, module, caller, watched=node)
+        except Seen as found:
+            if any(isinstance(v, Unknown) for v in found.values.values()):
+                continue
+            first = found.values if first is None else first
+            if any(kind_of(v) != kind_of(first[name]) for name, v in found.values.items()):
+                return None
+        except KirError:
+            continue
+    return first
 
 
 def _known(scope: HostScope, kind: str, value: Setting) -> tuple[Value] | None:
@@ -265,12 +297,13 @@ def _block_pointer(
     frame.env[name] = BlockPointer(Pointer(buffer), parts[0], parts[1], parts[2], block)
 
 
-def _tile(r: State, name: str, axes: int, frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
-    """A tile that a helper is given: its extents are metas, which its caller decides."""
-    shape = tuple(n.Var(r.out.own(f"{name}.shape_{k}"), I32) for k in range(axes))
+def _tile(r: State, name: str, extents: Sequence[str], frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
+    """A tile that a helper is given: its extents are metas, which its caller decides; one that has a name may be that of several tiles."""
+    shape = tuple(n.Var(x or r.out.own(f"{name}.shape_{k}"), I32) for k, x in enumerate(extents))
     buffer = n.Buffer(name, variable(name), shape, "fragment")
     params.append(n.Param(name, "in", buffer))
-    metas.extend(n.Meta(v.name, "int") for v in shape)
+    have = {m.name for m in metas}
+    metas.extend(n.Meta(v.name, "int") for v in shape if v.name not in have)
     frame.env[name] = Run(whole(buffer))
 
 

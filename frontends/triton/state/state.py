@@ -10,6 +10,7 @@ import libcst as cst
 
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
+from kir.ir.types import DType
 
 from ..._python.liveness import Liveness
 from ..host.scope import HostScope
@@ -64,6 +65,14 @@ class State:
     only: n.Expr | None = None
     """The elements that are meant while pointers of a tile into several buffers are gone through, one buffer after the other."""
     returns: bool = False
+    warps: str = "num_warps"
+    """The meta that says how many warps a program has."""
+    watched: cst.FunctionDef | None = None
+    """The function whose first call alone is of interest."""
+    memory: n.Buffer | None = None
+    """All memory as bytes, where an address is made of an integer: its elements are at the addresses that are their places."""
+    views: dict[DType, n.Buffer] = field(default_factory=dict)
+    """All memory as elements of each dtype that is asked for there."""
     aliases: dict[str, str] = field(default_factory=dict)
     combines: dict[str, tuple[str | None, str]] = field(default_factory=dict)
 

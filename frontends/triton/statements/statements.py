@@ -16,7 +16,7 @@ from ..state.arithmetic import arithmetic
 from ..state.naming import named
 from ..state.state import State
 from ..values.control_flow import NEXT, STOP, Flow, Returned, contains_return, orelse_of
-from ..values.values import Choice, Items, NotUnderstood, Run, Static, Undefined, Unknown, Value, describe, is_known, items_of
+from ..values.values import Choice, Items, NotUnderstood, Refused, Run, Static, Undefined, Unknown, Value, describe, is_known, items_of
 from .expressions import condition, evaluate
 from .loops import loop
 from .mutable_names import Retyped, accumulate_in_place, store_cell
@@ -75,6 +75,8 @@ def _guarded_parts(r: State, parts: Sequence[cst.CSTNode]) -> Flow:
             del r.out.blocks[saved[3] :]
             del r.out.block[mark:]
             frame.env, frame.cells, r.paths.known = saved[0], saved[1], saved[2]
+            if isinstance(bad, Refused) and r.paths.known:
+                raise  # of two static arms the one that leads here is never taken
             opaque(r, part, reason)
         if flow is not NEXT:
             return flow
@@ -131,6 +133,8 @@ def statement(r: State, s: cst.CSTNode) -> Flow:
             return STOP
         case cst.Pass() | cst.Assert() | cst.Import() | cst.ImportFrom() | cst.Global() | cst.EmptyLine():
             return NEXT
+        case cst.Raise():
+            raise Refused("statement Raise")
         case _:
             raise NotUnderstood(f"statement {type(s).__name__}")
     return NEXT
@@ -204,19 +208,29 @@ def branch(r: State, s: cst.If) -> Flow:
 
 
 def arms(r: State, s: cst.If, cond: n.Expr, static: bool) -> Flow:
-    """Both arms of an if, and the names after it."""
+    """Both arms of an if, and the names after it. Of two static arms one that Triton refuses is never taken."""
     frame = r.frame
     before, cells = dict(frame.env), dict(frame.cells)
-    results = []
+    results: list[tuple[Flow, dict[str, Value], list[n.Stmt]]] = []
     for outcome, body in ((True, s.body.body), (False, orelse_of(s))):
         frame.env, frame.cells = dict(before), dict(cells)
-        with r.out.capture() as made:
-            if static:
-                with r.paths.under(cond, outcome):
+        try:
+            with r.out.capture() as made:
+                if static:
+                    with r.paths.under(cond, outcome):
+                        flow = block(r, body)
+                else:
                     flow = block(r, body)
-            else:
-                flow = block(r, body)
+        except Refused:
+            if not static or len(results) == outcome == 0:
+                raise
+            continue
         results.append((flow, frame.env, made))
+    if len(results) == 1:
+        ((flow, frame.env, made),), frame.cells = results, cells
+        for each in made:
+            r.out.emit(each)
+        return flow
     frame.env, frame.cells = dict(before), cells
     (flow_a, env_a, block_a), (flow_b, env_b, block_b) = results
     live = r.live[-1].after.get(id(s), frozenset())

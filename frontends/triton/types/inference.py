@@ -12,7 +12,7 @@ import libcst as cst
 
 from kir.base.dataclass import dataclass
 
-from ..._python.signature import annotation_text, is_constexpr, is_none, nodes_below, parameters, stated_kind
+from ..._python.signature import annotation_text, is_constexpr, is_none, nodes_below, parameters, stated_kind, tile_extents
 from ..host.known_packages import DTYPES
 from ..host.scope import HostScope
 from ..values.values import AXES, MOST_AXES, Builtin, Jit, NotUnderstood
@@ -111,8 +111,8 @@ class Reading:
                 self.facts.integers.add(p.name.value)
             if stated_kind(p) == "pointer":
                 self.facts.pointers.add(p.name.value)
-            if annotation_text(p).startswith("tile["):
-                self.facts.tiles[p.name.value] = int(stated_kind(p))
+            if extents := tile_extents(p):
+                self.facts.tiles[p.name.value] = len(extents)
             if isinstance(p.default, cst.Integer):
                 self.facts.integers.add(p.name.value)
         for node in self.nodes:

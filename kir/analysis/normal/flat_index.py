@@ -33,6 +33,8 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts, masks: Sequence[n.Ex
     if trusted:
         ways = list(_ways(flat, base, known))
         index = next((way for way in ways if _from_zero(way, known)), ways[0] if ways else None)
+        if index is not None and _of_numbers(base) and not stay_within(index, base, masks, known):
+            index = next((way for way in ways if stay_within(way, base, masks, known)), None)
         return None if index is None or may_leave_rows(index, base, known) else index
     return next((index for index in _ways(flat, base, known) if stay_within(index, base, masks, known)), None)
 
@@ -40,6 +42,12 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts, masks: Sequence[n.Ex
 def _from_zero(index: Sequence[n.Expr], known: Facts) -> bool:
     """Whether all but the first of some indices are known not to be negative."""
     return all((low := known.domain(known.expanded(i)).lo) is not None and low >= 0 for i in index[1:])
+
+
+def _of_numbers(base: n.Buffer) -> bool:
+    """Whether a row is a number of elements: then any number in a flat index may be rows, or not, and a way that is not proved is a guess."""
+    strides = [bare(s) for s in (base.strides or row_major(base.shape))]
+    return any(build.int_value(s) not in (None, 1) for s, d in zip(strides, base.shape, strict=True) if not build.is_const(d, 1))
 
 
 def _ways(flat: n.Expr, base: n.Buffer, known: Facts) -> Iterator[tuple[n.Expr, ...]]:

@@ -360,6 +360,9 @@ class Walk:
         if c.of is not None:
             self.gap(sites.KINDS, f"it calls '{c.fn}'", place.stmt)
             return []
+        if c.fn.startswith("tcgen05_"):
+            self.gap(sites.KINDS, "tensor memory is not followed", place.stmt)
+            return [i for r in places_ if r.buffer.space != "register" for i in self.access("update", r, place, env)]
         if c.fn == "barrier":
             return [Barrier(place)] if self.level else []
         if c.fn in sites.NAMED:  # its order is left out: more is taken to run at once than does
@@ -409,7 +412,9 @@ class Walk:
 
     def _after(self, c: n.Call, env: Env) -> Env:
         """What private memory holds after a call: the accumulators of a product hold something else, defined where they were."""
-        acc = c.args[0] if c.fn == "wgmma" and c.of is None and c.args else None
+        acc = c.args[0] if c.fn in ("wgmma", "tcgen05_ld") and c.of is None and c.args else None
+        if isinstance(acc, n.Region) and acc.buffer.name in env.memory and c.fn == "tcgen05_ld":  # what it loads is not followed, as is said of the call
+            return env.holding(acc.buffer.name, self.values.unknown(env, env.memory[acc.buffer.name].shape, acc.buffer.dtype))
         if not isinstance(acc, n.Region) or acc.buffer.name not in env.memory or acc.index:
             return env
         old = env.memory[acc.buffer.name]

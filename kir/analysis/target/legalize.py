@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
+from kir.analysis.target import tensor_memory
 from kir.analysis.target.metas import at_defaults
 from kir.analysis.target.warpgroup import operand_refusal, product_refusal
 from kir.analysis.tiles.mapped_views import view_of
@@ -62,11 +63,26 @@ def _kernel(k: n.Kernel, a: Architecture, gathering: Collection[str]) -> Iterato
         if isinstance(s, n.Alloc) and (reason := layout_refusal(s.buffer)):
             yield Diagnostic("KIR-V035", reason, s.origin, k.name)
         if isinstance(s, (n.Let, n.Eval)) and (missing := _missing(s, a)):
-            yield Diagnostic("KIR-V036" if missing == "setmaxnreg" else "KIR-V032" if missing in ("wgmma", "stmatrix") else "KIR-V034",
+            yield Diagnostic("KIR-V036" if missing == "setmaxnreg" else "KIR-V032" if missing in ("wgmma", "stmatrix", "tcgen05") else "KIR-V034",
                              f"{a.name} has no {missing}", s.origin, k.name, needs=_with(missing))
     for s, team in _teams(k.body, threads):
         if isinstance(s, n.Mma) and s.via == "wgmma" and (reason := _wgmma_refusal(k, s, a, team)):
             yield Diagnostic("KIR-V032", reason, s.origin, k.name, needs="" if a.has("wgmma") else _with("wgmma"))
+
+
+    yield from _tensor_memory(k, a, threads)
+
+
+def _tensor_memory(k: n.Kernel, a: Architecture, threads: int | None) -> Iterator[Diagnostic]:
+    """What is wrong with products into tensor memory: of a kind that there is not, or more columns than a CTA has."""
+    for s in walk(k):
+        if isinstance(s, n.Mma) and s.via == tensor_memory.VIA:
+            reason = f"{a.name} has no tcgen05" if not a.has("tcgen05") else tensor_memory.product_refusal(s, threads)
+            if reason := reason or operand_refusal(k, s.a, True) or operand_refusal(k, s.b, False) or tensor_memory.accumulator_refusal(k, s.acc.buffer):
+                yield Diagnostic("KIR-V032", reason, s.origin, k.name, needs="" if a.has("tcgen05") else _with("tcgen05"))
+                return
+    if (columns := tensor_memory.allocated(k)) > tensor_memory.COLUMNS:
+        yield Diagnostic("KIR-V032", f"the kernel holds {columns} columns in tensor memory; a CTA of {a.name} has {tensor_memory.COLUMNS}", k.origin, k.name)
 
 
 def unlaunchable(program: n.Program, architecture: Architecture) -> bool:
@@ -93,7 +109,9 @@ FAMILIES: Mapping[str, Family] = MappingProxyType({
     "set_registers": "setmaxnreg", "stmatrix": "stmatrix", "fence_async": "fence_proxy_async", "mbar_expect": "mbarrier_transaction",
     "mbar_arrive_expect": "mbarrier_transaction", "cluster_arrive": "cluster", "cluster_wait": "cluster",
     "bulk_commit": "cp_async_bulk", "bulk_wait": "cp_async_bulk",
-    **dict.fromkeys(("wgmma", "wgmma_fence", "wgmma_commit", "wgmma_wait"), "wgmma")})
+    **dict.fromkeys(("wgmma", "wgmma_fence", "wgmma_commit", "wgmma_wait"), "wgmma"),
+    **dict.fromkeys(("tcgen05_alloc", "tcgen05_dealloc", "tcgen05_relinquish", "tcgen05_mma", "tcgen05_commit", "tcgen05_ld", "tcgen05_wait_ld",
+                     "tcgen05_fence_before", "tcgen05_fence_after"), "tcgen05")})
 """Families of instructions by the rows of the table that need them."""
 
 

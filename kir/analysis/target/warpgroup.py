@@ -11,6 +11,8 @@ from kir.ir.visit import statements
 
 PAIRS = frozenset((x, x, "f32") for x in ("f16", "bf16", "f32", "f8e4m3", "f8e5m2"))
 """Operand and accumulator dtypes; f32 is multiplied as tf32."""
+DESCRIBED = frozenset({"wgmma", "tcgen05"})
+"""Products that read shared memory through descriptors."""
 WARPGROUP, ROWS, MOST_COLUMNS = 128, 64, 256
 """Threads of a warpgroup; rows of one wgmma; the most columns of one."""
 

@@ -414,7 +414,7 @@ class _Builder(Values):
             self.put(Op("shared", 2 * each / side / max(1, 16 // dtype.bytes), 4.0, 25.0, reads, share=self.share))
             self.put(Op("double" if dtype.name == "f64" else "fma", each, 1.0, 4.0, (*reads, name), name, share=self.share))
             return
-        wide = s.via == "wgmma" or (s.via == "auto" and self.of_team >= 128 and extents[-3] >= 64)
+        wide = s.via in ("wgmma", "tcgen05") or (s.via == "auto" and self.of_team >= 128 and extents[-3] >= 64)
         ahead = self.stages > 1
         for e, rows in ((s.a, extents[-3]), (s.b, extents[-1])):
             if isinstance(e, n.Load) and e.at.buffer.space == "global" and not ahead:  # loaded, written to shared memory, and only then read

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -34,6 +35,8 @@ MOST_RUNS = 6
 """Sizes at which one program is run."""
 MOST_STEPS = 6_000
 """Statements of one run."""
+MOST_SECONDS = 30.0
+"""Processor time of one program's runs after which no other one begins; the answer says so. Counterexamples are run first."""
 MOST_ELEMENTS = 1 << 21
 """Elements that the tensors of one run have together."""
 MOST_MAYBE = 2
@@ -129,8 +132,12 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     done: list[tuple[Sizes, tuple[Seen, ...]]] = []
     not_run, apart, before = "", frozenset[str](), list[tuple[Sizes, float | None]]()
     tables_alone = {frozenset((o.anchor, o.other or o.anchor)) for o in open_ones if o.kind == "race" and _of_tables(program, o.why)}
+    begun = time.process_time()
     for sizes, of in tries:
         if len(done) >= runs:
+            break
+        if before and time.process_time() - begun > MOST_SECONDS:
+            not_run = f"its runs took {MOST_SECONDS:.0f} seconds of processor time, and other sizes were left out"
             break
         if any(sizes == each and str(of) == str(value) for each, value in before) or not fits(program, sizes):
             continue

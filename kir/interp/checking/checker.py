@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.interp.checking import exit_checks, quiet_loops
 from kir.interp.checking.access_counters import count_traffic
-from kir.interp.checking.happens_before import HappensBefore
-from kir.interp.checking.program_facts import SYNCHRONIZING, multiplies, needs_layers, written
+from kir.interp.checking.program_facts import BEYOND_FIRST, SYNCHRONIZING, has_tensor_memory, multiplies, needs_layers, written
+from kir.interp.checking.tensor_order import TensorOrder
 from kir.interp.numerics.number import Array, every, some, storage
 from kir.interp.numerics.values import Mask, Val, lift, spread
 from kir.interp.state.clocks import FENCED
@@ -27,7 +28,7 @@ from kir.interp.state.shadow import EARLIER, LEAST_RUN, UNAWAITED, Conflict, Run
 from kir.ir import nodes as n
 
 
-class Checker(HappensBefore):
+class Checker(TensorOrder):
     """Attached to a machine; told of every access and every synchronization."""
 
     # --------------------------------------------------------------------------------------------------- launches and memory
@@ -40,7 +41,7 @@ class Checker(HappensBefore):
                 memory.shadow.forget(self.overlapping, chained)
         self.roots, self.released = {}, {}
         changed = written(self.m.program, k)
-        self.layers = 4 if needs_layers(self.m.program, k) else 2
+        self.layers = 6 if has_tensor_memory(self.m.program, k) else 4 if needs_layers(self.m.program, k) else 2
         self.multiplies, self.dirty = multiplies(self.m.program, k), []
         self.read_only = {p.name for p in self.m.program.params if p.role == "in" and p.name not in changed}
 
@@ -133,7 +134,7 @@ class Checker(HappensBefore):
             if cache in SYNCHRONIZING and place.memory.space == "global":
                 self._contended(place.memory, g, lanes, f, storage(place.dtype).itemsize, False, cache, False)
             else:
-                run = self._read(place.memory, g, lanes, f)
+                run = self._read(place.memory, g, lanes, f, cache)
         self._widths(place, f, want)
         if self.m.traffic:
             count_traffic(self.m.counters, place, f, want)
@@ -255,7 +256,7 @@ class Checker(HappensBefore):
             key, row, agent = (self.m.number_of(memory), at), rows[lane : lane + 1], agents[lane : lane + 1]
             before = self.released.get(key)
             if before is not None:
-                clocks.acquire(row, agent, before)
+                clocks.acquire(row, agent, before, order not in ("acquire", "acq_rel"))
             if publishes:
                 self.released[key] = clocks.publish(row, agent, before, None if order in ("release", "acq_rel") else FENCED)
 
@@ -269,6 +270,16 @@ class Checker(HappensBefore):
             self._read(place.memory, g.reshape(-1), lanes, f)
         else:
             self._write(place.memory, g, lanes[:: g.shape[-1]], f, None)
+
+    def on_tensor(self, memory: Memory, g: Array, lane: int, f: Frame, verb: str, fenced: bool) -> None:
+        """An access to granules of tensor memory by a lane; one that is `fenced` needs fences between it and those of other threads."""
+        if fenced:
+            self.unheard(memory, g, lane, f, verb)
+        lanes = np.full(len(g), lane)
+        if verb == "read":
+            self._read(memory, g, lanes, f)
+        else:
+            self._write(memory, g[:, None], lanes, f, None)
 
     def on_barrier_object(self, place: Place, f: Frame, verb: str, proxy: int, agents: Array | None) -> None:
         """An mbarrier is initialized, or used: the use must know of the initialization."""
@@ -298,7 +309,7 @@ class Checker(HappensBefore):
             o = flying[0]
             origin = o.site.origin if o.site is not None else None
             other = Access.at("pending product", self.m.anchor(o.site), self.m.thread_name(f, 0), origin)
-            self.m.report("async", "error", f"{verb} of '{memory.name}' while a wgmma on it is pending", f, id="KIR-I016",
+            self.m.report("async", "error", f"{verb} of '{memory.name}' while a {o.family} on it is pending", f, id="KIR-I016",
                           buffer=memory.name, verb=verb, accesses=(other,))
 
     def on_wgmma(self, registers: Memory, f: Frame) -> None:
@@ -401,8 +412,9 @@ class Checker(HappensBefore):
             return None
         return run_of(g, f.lanes, memory.lanes * memory.size // memory.granule)
 
-    def _read(self, memory: Memory, g: Array, lanes: Array, f: Frame) -> Run | None:
-        """Returns the granules as a run, where they are one, and nothing is to be said of it."""
+    def _read(self, memory: Memory, g: Array, lanes: Array, f: Frame, cache: str = "") -> Run | None:
+        """Returns the granules as a run, where they are one, and nothing is to be said of it. What a relaxed atomic has told is enough for one that goes past
+        the first cache, which may hold what was there before."""
         shadow = memory.shadow
         if shadow is None or not len(g):
             return None
@@ -416,8 +428,12 @@ class Checker(HappensBefore):
                 return run
         rows_, agent = rows[lanes], agents[lanes]
         cta = clocks.numbers[rows_]
-        self._conflict(shadow.after_write(g, clocks, rows_, cta, agent, f.proxy), memory, lanes, f, "read", None)
-        self._conflict(shadow.updates.conflicts(g, clocks, rows, agents, lanes, cta, "update"), memory, lanes, f, "read", None)
+        plain = memory.space == "global" and cache not in BEYOND_FIRST and f.acts_for is None
+        for find in (partial(shadow.after_write, g, clocks, rows_, cta, agent, f.proxy),
+                     partial(shadow.updates.conflicts, g, clocks, rows, agents, lanes, cta, "update")):
+            if (found := find(plain=plain)) is not None:
+                found.told = plain and find() is None
+                self._conflict(found, memory, lanes, f, "read", None)
         shadow.reads.note(g, cta, agent, clocks.now(rows, agents)[lanes], self._site(), crowded)
         return None
 
@@ -493,7 +509,8 @@ class Checker(HappensBefore):
             return
         weak = found.weak or (same is not None and found.verb == "write" and bool(same[found.at]))
         kind = f"{'an' if found.verb[0] in 'aeiou' else 'a'} {found.verb}"
-        self.m.report("race", "weak" if weak else "error", f"{verb} of '{memory.name}' races with {kind}", f, lane, id="KIR-I014",
+        told = ": a relaxed atomic has told of it, and no fence comes behind that" if found.told else ""
+        self.m.report("race", "weak" if weak else "error", f"{verb} of '{memory.name}' races with {kind}{told}", f, lane, id="KIR-I014",
                       buffer=memory.name, verb=verb, accesses=(other,))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from kir.interp.checking.memory_reordering import Lookahead
 from kir.interp.checking.program_facts import finest_view, viewed_only
 from kir.interp.numerics.number import Array, every, some
-from kir.interp.state.clocks import FENCED, ORDERED, PROXIED, SHUFFLED, Clocks, Knowledge
+from kir.interp.state.clocks import EVERY, FENCED, ORDERED, PROXIED, SHUFFLED, TOLD, Clocks, Knowledge
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
 from kir.interp.state.memory import Memory
@@ -16,7 +16,8 @@ from kir.interp.state.shadow import EARLIER
 from kir.ir import nodes as n
 
 WARP = 32
-GROUPS = {**dict.fromkeys(("mma_sync", "ldmatrix", "stmatrix"), WARP),
+GROUPS = {**dict.fromkeys(("mma_sync", "ldmatrix", "stmatrix", "tcgen05_alloc", "tcgen05_dealloc", "tcgen05_relinquish", "tcgen05_ld",
+                           "tcgen05_wait_ld"), WARP),
           **dict.fromkeys(("wgmma", "wgmma_fence", "wgmma_commit", "wgmma_wait", "set_registers"), 4 * WARP)}
 """Instructions that neighboring threads execute together (PTX ISA: those with `.sync.aligned`), with how many these are."""
 ENOUGH_BYTES, MOST_BYTES = 1 << 29, 1 << 34
@@ -112,7 +113,7 @@ class HappensBefore:
 
     def warp_sync(self, f: Frame, group: int = WARP, together: Array | None = None) -> None:
         """Active lanes of each warp, of each group of so many neighbors, or of those that `together` gives one number, synchronize, memory included."""
-        self._warp(f, slice(0, 4), group, together)
+        self._warp(f, EVERY, group, together)
 
     def _warp(self, f: Frame, layers: slice, group: int = WARP, together: Array | None = None) -> None:
         if f.level != "thread":
@@ -133,7 +134,10 @@ class HappensBefore:
             return  # others of the CTA know what a barrier tells them; threads of other CTAs learn nothing by it
         clocks, rows, agents = self._who(f)
         live = f.active()
-        clocks.fence(rows[live], agents[live], FENCED if fn == "fence" else PROXIED)
+        if fn == "tcgen05_fence_after":
+            clocks.hear(rows[live], agents[live])
+            return
+        clocks.fence(rows[live], agents[live], FENCED if fn == "fence" else TOLD if fn == "tcgen05_fence_before" else PROXIED)
 
     def _fence_registers(self, f: Frame) -> None:
         """The active lanes' registers are fenced: those of their own and of the teams around them."""
@@ -164,7 +168,7 @@ class HappensBefore:
         clocks, rows, _ = self._who(f)
         self.awaited |= some(f.active())
         for row in np.unique(rows[f.active()]):
-            clocks.foreign[int(row)][EARLIER] = np.zeros((clocks.layers, 1), np.int32)
+            clocks.foreign[int(row)][EARLIER] = clocks.told[int(row)][EARLIER] = np.zeros((clocks.layers, 1), np.int32)
 
     def must_meet(self, f: Frame, what: str) -> None:
         """Reports a convergent instruction that only some of its threads reach (KIR-I023)."""

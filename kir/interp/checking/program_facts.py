@@ -6,7 +6,10 @@ from kir.interp.numerics.number import storage
 from kir.ir import nodes as n
 from kir.ir.visit import once_for_each, walk
 
-__all__ = ["SYNCHRONIZING", "finest_view", "multiplies", "needs_layers", "viewed_only", "written"]
+__all__ = ["BEYOND_FIRST", "SYNCHRONIZING", "finest_view", "has_tensor_memory", "multiplies", "needs_layers", "viewed_only", "written"]
+
+BEYOND_FIRST = frozenset({"cg", "cv"})
+"""Cache policies of reads that the first cache does not serve: they see what has arrived in the second, of which a relaxed atomic tells."""
 
 
 @once_for_each
@@ -18,11 +21,17 @@ def needs_layers(program: n.Program, k: n.Kernel) -> bool:
                 return True
             case n.Mma() if x.pending:
                 return True
-            case n.Call() if x.fn.startswith(("atomic_", "fence", "wgmma")):
+            case n.Call() if x.fn.startswith(("atomic_", "fence", "wgmma", "tcgen05")):
                 return True
             case _:
                 pass
     return any(True for x in walk(k) if isinstance(x, (n.Load, n.Store)) and x.cache in SYNCHRONIZING)
+
+
+@once_for_each
+def has_tensor_memory(program: n.Program, k: n.Kernel) -> bool:
+    """Whether a kernel has something to do with tensor memory."""
+    return any(isinstance(x, n.Call) and x.of is None and x.fn.startswith("tcgen05_") for root in (k, *program.functions) for x in walk(root))
 
 
 @once_for_each

@@ -13,6 +13,7 @@ from kir.interp.calls.elementwise import MATH
 from kir.interp.calls.functions import call
 from kir.interp.calls.matrix import MATRIX
 from kir.interp.calls.sync import SYNC
+from kir.interp.calls.tensor import TENSOR
 from kir.interp.calls.tile import TILE
 from kir.interp.calls.warp import WARP
 from kir.interp.memory_access import load_store
@@ -25,7 +26,7 @@ from kir.interp.state.memory import Handle
 from kir.ir.nodes import Address, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
 from kir.ir.types import DType, dtype_of
 
-CALLS: dict[str, Semantics] = {**MATH, **TILE, **ATOMIC, **WARP, **MATRIX, **SYNC}
+CALLS: dict[str, Semantics] = {**MATH, **TILE, **ATOMIC, **WARP, **MATRIX, **SYNC, **TENSOR}
 """What each row of the instruction table does."""
 
 POINTER_SHIFT = 40

@@ -73,7 +73,7 @@ def copy(m: Machine, s: Copy, f: Frame) -> None:
     def act() -> None:
         for each in targets:
             _move(m, s, readers, writers, source, each, mask, inner, other)
-    _launch(m, Operation(family, act, lanes, s, writer, reader, f, signals), f)
+    launch(m, Operation(family, act, lanes, s, writer, reader, f, signals), f)
 
 
 def _descriptor(m: Machine, s: Copy) -> TensorMap | None:
@@ -139,13 +139,14 @@ def _is_place(e: Expr) -> bool:
     return isinstance(e, Load)
 
 
-def issue(m: Machine, acc: Region, left: Sequence[Region], f: Frame, act: Callable[[Frame], None]) -> None:
-    """A product in flight that updates the registers `acc` and reads those of `left`; `act` does it as the agents that stand for it."""
+def issue(m: Machine, acc: Region, left: Sequence[Region], f: Frame, act: Callable[[Frame], None], family: str = "wgmma") -> None:
+    """A product in flight (or a load of tensor memory) that updates the registers `acc` and reads those of `left`; `act` does it as the agents that
+    stand for it."""
     registers = resolve(m, acc, f).memory
     sources = tuple(resolve(m, r, f).memory for r in left if r.buffer.space in ("fragment", "register"))
-    _, agents = m.agents_for(f, "wgmma", True)
+    _, agents = m.agents_for(f, family, True)
     acting = f.snapshot(agents, 1)
-    if m.checking:
+    if m.checking and family == "wgmma":
         for used in (registers, *sources):
             m.checker.on_wgmma(used, f)
 
@@ -154,14 +155,15 @@ def issue(m: Machine, acc: Region, left: Sequence[Region], f: Frame, act: Callab
         act(acting)
         registers.pending = held
 
-    made = Operation("wgmma", run, f.active(), m.site, agents, agents, f, (), registers, sources)
+    made = Operation(family, run, f.active(), m.site, agents, agents, f, (), registers, sources)
     registers.pending.append(made)
     for source in sources:
         source.read_by.append(made)
-    _launch(m, made, f)
+    launch(m, made, f)
 
 
-def _launch(m: Machine, made: Operation, f: Frame) -> None:
+def launch(m: Machine, made: Operation, f: Frame) -> None:
+    """An operation is issued: it acts now, or lazily when it is waited for, or when nothing else can run where it signals."""
     if not m.lazy:
         perform(m, made)
     if made.signals:
@@ -174,6 +176,16 @@ def _launch(m: Machine, made: Operation, f: Frame) -> None:
         return
     if f.queue is not None:
         f.queue.open.setdefault(made.family, []).append(made)
+
+
+def taken_up(f: Frame, family: str) -> list[Operation]:
+    """The operations of the active lanes that belong to no group, which stand in what takes them up from here on."""
+    if f.queue is None:
+        return []
+    every, lanes = f.queue.open.get(family, []), f.active()
+    taken = [made for made in every if some(made.lanes & lanes)]
+    f.queue.open[family] = [made for made in every if made not in taken]
+    return taken
 
 
 def finish(m: Machine, made: Operation) -> None:

@@ -3,7 +3,8 @@
 An agent is a thread, a team that runs as one, or the reading or writing part of an asynchronous operation. `know[layer, row, a, b]`
 is the clock of agent b up to which a knows its accesses, within the CTA of `row`. Layers: `ORDERED` by barriers, waits and fences;
 `SHUFFLED` the same plus orders that only a shuffle or vote gives; `PROXIED` up to a proxy fence on the way; `FENCED` up to a memory
-fence, which is what a relaxed atomic publishes. The diagonal of `ORDERED` is an agent's own clock.
+fence, which is what a relaxed atomic publishes; `TOLD` of tensor memory what a fence before a meeting (or a commit) has covered, and
+`HEARD` that which a fence after it has taken in, which no meeting passes on. The diagonal of `ORDERED` is an agent's own clock.
 """
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ import numpy as np
 
 from kir.interp.numerics.number import Array, every, some
 
-ORDERED, SHUFFLED, PROXIED, FENCED = range(4)
-EVERY = slice(0, 4)
+ORDERED, SHUFFLED, PROXIED, FENCED, TOLD, HEARD = range(6)
+EVERY = slice(0, HEARD)
 Knowledge = dict[int, Array]
 """What was published, by CTA: [layer, agent]."""
 
@@ -26,7 +27,7 @@ class Clocks:
         """`capacity`: agents to leave room for; there may come to be more."""
         self.numbers = numbers
         self.layers = layers
-        """Layers kept: 2 for a kernel with neither an async proxy nor atomics."""
+        """Layers kept: 2 for a kernel with neither an async proxy nor atomics, all for one with tensor memory."""
         self.count = 1
         self.version = 0
         """Changes whenever an agent learns from another."""
@@ -37,6 +38,11 @@ class Clocks:
         """The first agents of the blocks for what the same lanes have issued, in the order in which these were made."""
         self.names: list[str] = [""]
         self.foreign: list[Knowledge] = [{} for _ in numbers]
+        """What the threads of each CTA know of other CTAs."""
+        self.told: list[Knowledge] = [{} for _ in numbers]
+        """The same, and what a relaxed atomic has told them: their plain reads may still see what was there before, until a fence comes behind it."""
+        self.heard: list[dict[int, tuple[int, Knowledge]]] = [{} for _ in numbers]
+        """By CTA and agent: when its last relaxed atomic was, and what it and those before it told, where no fence has come behind them."""
         self.fenced = False
         """Whether an agent has ordered what it did for those that read its flag."""
         self.leasts: dict[int, tuple[int, int, Array, Array]] = {}
@@ -150,7 +156,27 @@ class Clocks:
             return
         self.fenced |= layer == FENCED
         self.know[layer, rows, agents] = np.maximum(self.know[layer, rows, agents], self.know[ORDERED, rows, agents])
+        if layer == FENCED:
+            self._believe(rows, agents)
         self.tick(rows, agents)
+
+    def _believe(self, rows: Array, agents: Array) -> None:
+        """Fences of agents: what relaxed atomics of theirs, or of those of whom they know, have told is known."""
+        for row in self._rows(rows):
+            mine = agents[rows == row]
+            for agent, (clock, known) in list(self.heard[row].items()):
+                if some(mine == agent) or some(self.know[ORDERED, row, mine, agent] >= clock):
+                    del self.heard[row][agent]
+                    for cta, of in known.items():
+                        _join(self.foreign[row], cta, of)
+
+    def hear(self, rows: Array, agents: Array) -> None:
+        """What was told of tensor memory, the agents have heard."""
+        self.know[HEARD, rows, agents] = np.maximum(self.know[HEARD, rows, agents], self.know[TOLD, rows, agents])
+
+    def follow_on(self, rows: Array, agents: Array, of: Array) -> None:
+        """What the agents do with tensor memory comes after what those of `of` did, of the same threads, without a fence."""
+        self.know[HEARD, rows, agents, of] = self.know[ORDERED, rows, of, of]
 
     def publish(self, rows: Array, agents: Array, into: Knowledge | None, layer: int | None = None, ended: bool = False) -> Knowledge:
         """What the agents know, joined into `into`; with `layer`, only what they know in that sense. Those that have `ended` do nothing later,
@@ -171,22 +197,28 @@ class Clocks:
         """Which rows there are, once each."""
         return [0] if len(self.numbers) == 1 and len(rows) else np.unique(rows).tolist()
 
-    def acquire(self, rows: Array, agents: Array, published: Knowledge) -> None:
-        """The agents learn what was published. What other CTAs did is known to the whole CTA from then on."""
+    def acquire(self, rows: Array, agents: Array, published: Knowledge, relaxed: bool = False) -> None:
+        """The agents learn what was published. What other CTAs did is known to the whole CTA from then on; `relaxed`: once a fence comes behind it."""
         self.version += 1
         for row in self._rows(rows):
             mine = _of_row(agents, rows, row)
             for cta, known in published.items():
                 if cta == int(self.numbers[row]):
                     width = min(known.shape[1], self.count)
-                    own = self.know[:, row, :, :width]
-                    own[:, mine] = np.maximum(own[:, mine], known[:, None, :width])
-                else:
+                    own = self.know[:HEARD, row, :, :width]
+                    own[:, mine] = np.maximum(own[:, mine], known[:HEARD, None, :width])
+                    continue
+                _join(self.told[row], cta, known)
+                for agent in agents[rows == row].tolist() if relaxed else ():
+                    before = self.heard[row].get(agent, (0, {}))[1]
+                    _join(before, cta, known)
+                    self.heard[row][agent] = int(self.know[ORDERED, row, agent, agent]), before
+                if not relaxed:
                     _join(self.foreign[row], cta, known)
 
-    def knows_foreign(self, row: int, cta: int, agent: Array, clock: Array) -> Array:
-        """Whether the CTA knows accesses of another CTA's agents."""
-        known = self.foreign[row].get(cta)
+    def knows_foreign(self, row: int, cta: int, agent: Array, clock: Array, plain: bool = False) -> Array:
+        """Whether the CTA knows accesses of another CTA's agents; `plain`: so that a plain read sees them."""
+        known = (self.foreign if plain else self.told)[row].get(cta)
         if known is None:
             return np.zeros(agent.shape, np.bool_)
         inside = agent < known.shape[1]

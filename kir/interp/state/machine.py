@@ -17,6 +17,7 @@ from kir.interp.state.frame import Frame, Operation, Queue
 from kir.interp.state.memory import Handle, KeptPlace, Memory
 from kir.interp.state.monitor import Monitor
 from kir.interp.state.tasks import Mbarrier, NamedBarrier, Steps, Task
+from kir.interp.state.tensor_memory import TensorMemory
 from kir.ir import nodes as n
 from kir.ir.visit import statements
 
@@ -69,6 +70,8 @@ class Machine(Findings, ABC):
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
         self.named: dict[tuple[Any, ...], NamedBarrier] = {}
         self.in_flight: list[Operation] = []
+        self.tensor: dict[tuple[int, int], TensorMemory] = {}
+        """By frame of CTAs, and lane of it."""
 
     def is_home(self, f: Frame) -> None:
         """Memory of a frame is named in it."""

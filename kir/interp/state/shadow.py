@@ -30,6 +30,8 @@ class Conflict:
     verb: str
     weak: bool = False
     proxy: bool = False
+    told: bool = False
+    """A relaxed atomic has told of it, but no fence has come behind that."""
 
 
 FEW = 256
@@ -188,9 +190,9 @@ class Crowd:
         out: Array = self.column_of[agent]
         return out
 
-    def conflicts(self, g: Array, clocks: Clocks, rows: Array, agents: Array, lanes: Array, cta: Array, verb: str) -> Conflict | None:
+    def conflicts(self, g: Array, clocks: Clocks, rows: Array, agents: Array, lanes: Array, cta: Array, verb: str, plain: bool = False) -> Conflict | None:
         """One old access that is not ordered before accesses to `g` by the frame lanes `lanes` (whose rows and agents are given by
-        lane), an error in preference to a weak one."""
+        lane), an error in preference to a weak one. `plain`: of these accesses being plain reads."""
         if not self.used:
             return None
         last = self.cta[g]
@@ -198,7 +200,7 @@ class Crowd:
             foreign = (who != NOBODY) & (who != cta)
             if some(foreign):
                 for at in np.flatnonzero(foreign)[:64]:
-                    if int(who[at]) not in clocks.foreign[int(rows[lanes[at]])]:
+                    if int(who[at]) not in (clocks.foreign if plain else clocks.told)[int(rows[lanes[at]])]:
                         return Conflict(int(at), int(sites[g[at]]), int(who[at]), -1, verb)
         n = len(self.column_agents)
         if not n:
@@ -213,7 +215,7 @@ class Crowd:
         seen = self.clock[g, :n]
         weak: Conflict | None = None
         theirs = (last != NOBODY) & ~mine
-        if some(theirs) and (found := self._of_others(g, seen, clocks, rows[lanes], theirs, verb)) is not None:
+        if some(theirs) and (found := self._of_others(g, seen, clocks, rows[lanes], theirs, verb, plain)) is not None:
             return found
         late = self._late(seen, clocks, ORDERED, rows[lanes], agent)
         if not every(mine):
@@ -225,11 +227,11 @@ class Crowd:
             weak = Conflict(int(at), int(self.site[g[at]]), int(cta[at]), int(self.column_agents[column]), verb, not some(loose))
         return weak
 
-    def _of_others(self, g: Array, seen: Array, clocks: Clocks, rows: Array, theirs: Array, verb: str) -> Conflict | None:
+    def _of_others(self, g: Array, seen: Array, clocks: Clocks, rows: Array, theirs: Array, verb: str, plain: bool) -> Conflict | None:
         """An access of another CTA's agents that this CTA does not know of, though it knows something of that CTA."""
         for row in np.unique(rows[theirs]):
             for other in np.unique(self.cta[g[theirs & (rows == row)]]):
-                held = clocks.foreign[int(row)].get(int(other))
+                held = (clocks.foreign if plain else clocks.told)[int(row)].get(int(other))
                 if held is None:
                     continue
                 known = np.zeros(len(self.column_agents), np.int32)
@@ -336,9 +338,10 @@ class Shadow:
         self.latest = None
         self.narrow = self.narrow if overlapping else None
 
-    def after_write(self, g: Array, clocks: Clocks, rows: Array, cta: Array, agent: Array, proxy: int, since: Array | None = None) -> Conflict | None:
+    def after_write(self, g: Array, clocks: Clocks, rows: Array, cta: Array, agent: Array, proxy: int, since: Array | None = None,
+                    plain: bool = False) -> Conflict | None:
         """A write that accesses to `g` are not ordered after. `since`: the clocks up to which the issuer of an operation knows its agents, which stand
-        for others of its group too."""
+        for others of its group too. `plain`: of these accesses being plain reads."""
         who = self.cta[g]
         if every(who == NOBODY):
             return None
@@ -361,7 +364,7 @@ class Shadow:
             for row in np.unique(rows[foreign]):
                 for other in np.unique(who[foreign & (rows == row)]):
                     there = foreign & (rows == row) & (who == other)
-                    known_there = clocks.knows_foreign(int(row), int(other), writer, clock)
+                    known_there = clocks.knows_foreign(int(row), int(other), writer, clock, plain)
                     if other == EARLIER:
                         known_there |= EARLIER in clocks.foreign[int(row)]
                     if some(there & ~known_there):

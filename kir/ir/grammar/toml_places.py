@@ -12,7 +12,7 @@ from kir.base.dataclass import dataclass
 Steps = tuple[str | int, ...]
 """Keys and numbers of elements from the top of a file: `("tensors", "X", "shape", 1)`."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_BLANK = re.compile(r"(?:[ \t\r\n\ufeff]|#[^\n]*)*")
 _TEXT = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}|' + r"'''.*?'{3,5}|" + r'"(?:\\.|[^"\\])*"|' + r"'[^']*'", re.DOTALL)
 _SCALAR = re.compile(r"[^,\]}#\r\n]+")
 

@@ -20,7 +20,8 @@ KINDS: dict[str, str] = {
     "roles": "warps have code of their own", "thread-loop": "statements are written per thread",
     "warp-loop": "statements are written per warp",
     "panels": "a loop reads tiles that move with it", "rows": "a store writes a whole row or tile", "mma": "a matrix multiply of tiles",
-    "mma_sync": "mma.sync", "wgmma": "wgmma", "pipelined": "a loop keeps several iterations in flight", "unrolled": "a loop is unrolled",
+    "mma_sync": "mma.sync", "wgmma": "wgmma", "tcgen05": "a product into tensor memory",
+    "pipelined": "a loop keeps several iterations in flight", "unrolled": "a loop is unrolled",
     "vectorized": "vector copies, or a vectorized loop", "shared": "a buffer in shared memory", "fragment": "a tile in registers of a team",
     "register-array": "a private array", "layout": "a local buffer with a layout", "swizzle": "a swizzled layout",
     "padded": "a strided local buffer",
@@ -100,7 +101,7 @@ def _statement(s: n.Stmt, anchor: str, kernel: str, around: tuple[str, n.For] | 
         case n.Mma():
             yield f"mma@{at}"
             yield f"tiled@{kernel}"
-            if s.via in ("mma_sync", "wgmma"):
+            if s.via in ("mma_sync", "wgmma", "tcgen05"):
                 yield f"{s.via}@{at}"
         case n.For():
             yield from _loop(s, anchor, axes)

@@ -39,7 +39,7 @@ class Measure(NamedTuple):
     stages: int
     """Stages of pipelined loops."""
     tensor: int
-    """Matrix instructions: wgmma 4, mma.sync 3, an mma of unsaid kind 2, one by scalars 1."""
+    """Matrix instructions: tcgen05 5, wgmma 4, mma.sync 3, an mma of unsaid kind 2, one by scalars 1."""
     lanes: int
     """Exchanges between lanes (copies via ldmatrix and stmatrix too), loops over warps and warpgroups."""
     synchronization: int
@@ -170,7 +170,7 @@ def _bits(t: Type) -> int:
 _BARRIER = (n.Eval(n.Call("barrier", ())),)
 _TILE_CALLS = frozenset({"reduce", "scan", "sort", "histogram"})
 _ASYNC_COPIES = {"cp_async": 1, "bulk": 2, "tma": 3}
-_MMA = {"wgmma": 4, "mma_sync": 3, "auto": 2, "fma": 1}
+_MMA = {"tcgen05": 5, "wgmma": 4, "mma_sync": 3, "auto": 2, "fma": 1}
 
 
 class _Counted(NamedTuple):

@@ -25,7 +25,7 @@ from kir.ir.types import I32, MBARRIER, DType, TupleType, Type, UnitType, dtype_
 from kir.ir.visit import walk
 
 VIA_COPY = ("plain", "vector", "cp_async", "bulk", "tma", "ldmatrix", "stmatrix")
-VIA_MMA = ("auto", "fma", "mma_sync", "wgmma")
+VIA_MMA = ("auto", "fma", "mma_sync", "wgmma", "tcgen05")
 KINDS = ("serial", "unroll", "vectorize", "pipelined", "static", "warpgroup", "warp", "thread")
 LOOP_ATTRS = frozenset({"stages", "factor", "order", "stage", "group", "coalesced_width", "disallow_acc_multi_buffer", "flatten", "warp_specialize",
                         "disable_licm"})
@@ -291,7 +291,7 @@ class _Verifier(Checks):
             yield self.fail("KIR-V024", f"there is no precision '{s.precision}'", attempt=did_you_mean(s.precision, PRECISIONS))
         if s.pending and s.via != "wgmma":
             yield self.fail("KIR-V015", f"an mma via {s.via} is synchronous: it cannot be pending", needs="via wgmma")
-        if team.level == "thread" and (s.via in ("mma_sync", "wgmma") or s.acc.buffer.space == "fragment"):
+        if team.level == "thread" and (s.via in ("mma_sync", "wgmma", "tcgen05") or s.acc.buffer.space == "fragment"):
             yield self.fail("KIR-V010", "a tile operation of a team stands in a loop over threads: each thread alone would execute it",
                             needs="the loop outside, or the call mma_sync on each lane's own elements")
 

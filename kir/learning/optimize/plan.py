@@ -33,9 +33,10 @@ class Setting:
     @property
     def given(self) -> dict[str, Value]:
         """What holes of stored pipelines may name: the dtype (of a problem that has none of its own, that of its first tensor), SMs, bytes of shared memory
-        a CTA, and the sizes."""
+        a CTA, columns of tensor memory, and the sizes."""
         dtype = self.problem.dtype or next((self.problem.tensor_dtype(t) for t in self.problem.spec.tensors), "")
-        return {"dtype": dtype, "sms": self.target.device.sm_count, "shared": self.target.architecture.shared_per_cta, **self.shape.sizes}
+        chip = self.target.architecture
+        return {"dtype": dtype, "sms": self.target.device.sm_count, "shared": chip.shared_per_cta, "tensor_columns": chip.tensor_columns, **self.shape.sizes}
 
 
 OTHERS = "KIR-F011"

@@ -49,8 +49,10 @@ class Pruned:
 
 
 def given_of(space: Space, problem: Problem, shape: Shape, target: Target) -> dict[str, Value]:
-    """What a problem, a shape and a target bring along: the dtype, SMs, shared memory, and sizes by name."""
-    known: dict[str, Value] = {"dtype": problem.dtype, "sms": target.device.sm_count, "shared": target.architecture.shared_per_cta, **shape.sizes}
+    """What a problem, a shape and a target bring along: the dtype, SMs, shared memory, columns of tensor memory, and sizes by name."""
+    chip = target.architecture
+    known: dict[str, Value] = {"dtype": problem.dtype, "sms": target.device.sm_count, "shared": chip.shared_per_cta, "tensor_columns": chip.tensor_columns,
+                               **shape.sizes}
     return {name: value for name, value in known.items() if name in space.given or name in shape.sizes}
 
 

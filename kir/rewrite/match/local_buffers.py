@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kir.analysis.facts import Facts
 from kir.analysis.order import at_most
+from kir.analysis.target.warpgroup import DESCRIBED
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -118,7 +119,7 @@ def goes_through_its_name(kernel: n.Kernel, name: str) -> Verdict:
             case n.Copy() if s.via in ("tma", "bulk") and name in (s.src.at.buffer.name, s.dst.buffer.name):
                 return refuted(f"a copy via {s.via} has a layout of its own for '{name}'", s.label or region_text(s.dst),
                                needs="a copy by the threads")
-            case n.Mma() if s.via == "wgmma" and any(mentions(e, x) for e in (s.a, s.b) for x in seen):
+            case n.Mma() if s.via in DESCRIBED and any(mentions(e, x) for e in (s.a, s.b) for x in seen):
                 return refuted(f"wgmma reads '{name}' through a descriptor of its layout", s.label or "mma",
                                needs="a descriptor that is changed with the layout")
             case n.Opaque() if "*" in s.reads + s.writes or name in s.reads + s.writes:

@@ -3,7 +3,7 @@
 `lowered(program)` gives the program with every kernel that works on tiles written for threads; kernels of threads stay as they are. It
 decides nothing that is not written in the program or follows from it by the rules of `choice` and `barriers`.
 
-Order: registers, tiled, tiles, inverse, roles, statements, raising.
+Order: registers, tiled, tiles, inverse, roles, tensor_products, statements, raising.
 """
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from kir.surface.lowering.registers.plan import planned
 from kir.surface.lowering.registers.state import ROUNDS, State, refuse
 from kir.surface.lowering.roles import has_roles, lowered_roles
 from kir.surface.lowering.statements import block
+from kir.surface.lowering.tensor_products import asked_for, given_back, known
 from kir.surface.lowering.tiled import is_tiled
 from kir.surface.lowering.tiles.warpgroups import started
 
@@ -79,6 +80,8 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
     state = begun({})
     try:
         if has_roles(k):
+            if state.in_tensor:
+                raise refuse("products into tensor memory by a role", "a kernel without roles")
             state.taken.discard(name)
             made = replace(k, body=lowered_roles(state, k, block))
         else:
@@ -88,7 +91,7 @@ def lowered_kernel(program: n.Program, k: n.Kernel) -> tuple[n.Kernel, Places]:
                     break
                 state = begun({**state.spreads, **state.wanted})
                 block(state, k.body)
-            inside = (*started(state), *joined(state.items, state.aliases.may_be_one))
+            inside = (*asked_for(state), *started(state), *known(state), *joined(state.items, state.aliases.may_be_one), *given_back(state))
             state.shared += [n.Alloc(bar) for bar, _ in state.boxes]
             loop = n.For(state.thread, const(0), const(threads), const(1), inside, "thread", label="thread_loop")
             made = replace(k, body=state.finished((loop,)))

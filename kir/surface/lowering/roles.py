@@ -189,8 +189,8 @@ def product(state: State, s: n.Mma) -> None:
     in_registers = _is_computed(state, s.a)
     if in_registers and shape[0] != 64 * (state.team // WARPGROUP):
         raise refuse("wgmma reads A from registers for 64 rows of each warpgroup")
-    a, trans_a = (_registers(state, s), False) if in_registers else _place(state, s.a, rows=True)
-    b, trans_b = _place(state, s.b, rows=False)
+    a, trans_a = (_registers(state, s), False) if in_registers else placed(state, s.a, rows=True)
+    b, trans_b = placed(state, s.b, rows=False)
     depth = shape_of(s.a.type)[-1]
     step = 256 // a.buffer.dtype.bits
     columns = shape_of(s.b.type)[-1]
@@ -208,8 +208,8 @@ def product(state: State, s: n.Mma) -> None:
         if in_registers:
             part_a = n.Region(left.buffer, (n.Span(build.mul(kk, 2), 2), *left.index[1:]))
         else:
-            part_a = _stepped(left, _axis_of_k(left, True, trans_a), first, step)
-        places = (into, part_a, _stepped(b, _axis_of_k(b, False, trans_b), first, step))
+            part_a = stepped(left, axis_of_k(left, True, trans_a), first, step)
+        places = (into, part_a, stepped(b, axis_of_k(b, False, trans_b), first, step))
         call = n.Eval(build.call_with("wgmma", places, n.attrs(**options)), s.label)
         loops.append(n.For(kk, const(0), const(depth // step), const(1), (call,), "unroll", n.attrs(factor=depth // step)))
     if s.pending:
@@ -244,13 +244,13 @@ def _axis_of_rows(r: n.Region, transposed: bool) -> int:
     return spans[-1] if transposed else spans[-2]
 
 
-def _axis_of_k(r: n.Region, left: bool, transposed: bool) -> int:
+def axis_of_k(r: n.Region, left: bool, transposed: bool) -> int:
     """Which span of an operand runs along k: the last of A, the last but one of B; the other one where it is transposed."""
     spans = [axis for axis, i in enumerate(r.index) if isinstance(i, n.Span)]
     return spans[-1] if left != transposed else spans[-2]
 
 
-def _stepped(r: n.Region, axis: int, first: n.Expr, step: int) -> n.Region:
+def stepped(r: n.Region, axis: int, first: n.Expr, step: int) -> n.Region:
     """A part of an operand: `step` elements from `first` along an axis, of its panels where the axis lies in some."""
     span, spans = r.index[axis], [k for k, i in enumerate(r.index) if isinstance(i, n.Span)]
     assert isinstance(span, n.Span)
@@ -263,12 +263,12 @@ def _stepped(r: n.Region, axis: int, first: n.Expr, step: int) -> n.Region:
     return n.Region(r.buffer, (*r.index[:axis], part, *r.index[axis + 1:]))
 
 
-def _place(state: State, e: n.Expr, rows: bool) -> tuple[n.Region, bool]:
+def placed(state: State, e: n.Expr, rows: bool) -> tuple[n.Region, bool]:
     """The place in shared memory that an operand is read from, views resolved, and whether it lies there transposed."""
     if isinstance(e, n.Call) and e.of is None and e.fn == "trans" and [int_value(x) for x in e.args[1:] if isinstance(x, n.Expr)] == [1, 0]:
         inner = e.args[0]
         assert isinstance(inner, n.Expr)
-        found, transposed = _place(state, inner, not rows)
+        found, transposed = placed(state, inner, not rows)
         return found, not transposed
     if not isinstance(e, n.Load) or e.mask is not None or e.clip or e.at.buffer.space != "shared":
         raise refuse("wgmma reads its operands from shared memory", "a copy of the operand in swizzled shared memory")

@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import I32, TileType, UnitType
 from kir.ir.visit import substitute, walk
-from kir.surface.lowering import roles
+from kir.surface.lowering import roles, tensor_products
 from kir.surface.lowering.registers.barriers import Nest
 from kir.surface.lowering.registers.elements import within_reach
 from kir.surface.lowering.registers.state import State, refuse
@@ -37,12 +37,16 @@ def block(state: State, body: n.Block) -> None:
 
 def statement(state: State, s: n.Stmt) -> None:
     """One statement. Raises KirError KIR-B030 where it has no form for threads."""
+    if state.in_tensor:
+        tensor_products.read(state, s)
     if roles.is_issued(s):
         roles.issue(state, s)
         return
     match s:
         case n.Let():
             let(state, s)
+        case n.Alloc() if s.buffer.name in state.in_tensor:
+            tensor_products.alloc(state, s)
         case n.Alloc():
             memory.alloc(state, s)
         case n.View() if s.buffer.space == "shared" and s.axes and s.fill is None:
@@ -57,6 +61,8 @@ def statement(state: State, s: n.Stmt) -> None:
             memory.copy(state, s)
         case n.Mma() if s.via == "wgmma":
             roles.product(state, s)
+        case n.Mma() if s.via == "tcgen05":
+            tensor_products.product(state, s)
         case n.Mma():
             products.product(state, replace(s, a=hoisted(state, s.a), b=hoisted(state, s.b)))
         case n.Eval():

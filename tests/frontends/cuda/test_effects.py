@@ -148,32 +148,43 @@ def test_a_ladder_of_shuffles_that_a_template_writes_out_is_one_loop(body: str, 
     assert text.count("for s") == loops, text
 
 
-HANDSHAKE = """
+LOADED = """
+    __device__ int loaded_{0}(int* at) {{ int v; asm volatile("ld.{0}.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(at) : "memory"); return v; }}"""
+HANDSHAKE = LOADED.format("relaxed") + LOADED.format("acquire") + """
     __global__ void k(float* x, WORD int* flag, float* y) {
       __shared__ int seen;
       if (blockIdx.x == 0) {
         x[threadIdx.x] = 2.f;
         __syncthreads();
-        if (threadIdx.x == 0) { __threadfence(); WRITTEN = 1; }
+        if (threadIdx.x == 0) { __threadfence(); WRITTEN; }
       } else {
-        if (threadIdx.x == 0) { while (READ == 0) {} __threadfence(); seen = 1; }
+        if (threadIdx.x == 0) { while (READ == 0) {} BEHIND seen = 1; }
         __syncthreads();
         y[threadIdx.x] = x[threadIdx.x] + seen;
       }
     }"""
 
 
-@pytest.mark.parametrize(("word", "written", "read", "races"), [
-    ("volatile", "flag[0]", "flag[0]", False), ("", "*(volatile int*)flag", "((volatile int*)flag)[0]", False), ("", "flag[0]", "flag[0]", True)])
-def test_volatile_accesses_are_all_made_and_meet_as_atomics_do(word: str, written: str, read: str, races: bool, tmp_path: Path) -> None:
-    source = HANDSHAKE.replace("WORD", word).replace("WRITTEN", written).replace("READ", read)
+FENCE = "__threadfence();"
+
+
+@pytest.mark.parametrize(("word", "written", "read", "behind", "races"), [
+    ("volatile", "flag[0] = 1", "flag[0]", FENCE, False), ("", "*(volatile int*)flag = 1", "((volatile int*)flag)[0]", FENCE, False),
+    ("", "flag[0] = 1", "flag[0]", FENCE, True), ("volatile", "flag[0] = 1", "flag[0]", "", True),
+    ("", "atomicExch(flag, 1)", "atomicAdd(flag, 0)", FENCE, False),
+    ("", "atomicExch(flag, 1)", "atomicAdd(flag, 0)", "", True), ("", "atomicExch(flag, 1)", "loaded_relaxed(flag)", "", True),
+    ("", "atomicExch(flag, 1)", "loaded_relaxed(flag)", FENCE, False), ("", "atomicExch(flag, 1)", "loaded_acquire(flag)", "", False)])
+def test_volatile_accesses_are_all_made_and_meet_as_atomics_do(word: str, written: str, read: str, behind: str, races: bool, tmp_path: Path) -> None:
+    """What a relaxed read of the flag tells is ordered once a fence comes behind it; what one that acquires tells, at once."""
+    source = HANDSHAKE.replace("WORD", word).replace("WRITTEN", written).replace("READ", read).replace("BEHIND", behind)
     text = text_of(tmp_path, source, binding="grid = [2]\n[metas]\nthreads_x = 32\n" + TENSOR.format("x", 32, "f32") + TENSOR.format("flag", 1, "i32")
                    + TENSOR.format("y", 32, "f32"))
     program = parse_program(text)
     found = run(program, {"x": np.zeros(32, np.float32), "flag": np.zeros(1, np.int32)}, {}, mode="check")
     assert any("race" in e.message for e in found.errors) == races
     emitted = backend("cuda").emit(program).text
-    assert ("(const volatile int*)&" in emitted and "*(volatile int*)&flag" in emitted) != races
+    if "volatile" in word + written or not word + behind:
+        assert ("(const volatile int*)&" in emitted and "*(volatile int*)&flag" in emitted) == ("volatile" in word + written)
     if not races:
         assert np.asarray(found.outputs["y"]).tolist() == [3.0] * 32
 

@@ -189,6 +189,13 @@ kernel k grid (b: n) threads 32
     let r = reduce(x[b, t, 0 +: 1024], axis=0, op=sum)
     y[b, t] = r
 """
+SQUARE = """kir 1
+program k
+  out y: f32[64]
+kernel k grid (b: 1) threads 1
+  fragment a: f32[64, 64] = 1.0
+  y[0 +: 64] = reduce(a, axis=1, op=sum)
+"""
 
 
 def test_atomics_of_any_order_and_sums_of_32_bits_are_written_back(tmp_path: Path) -> None:
@@ -203,6 +210,7 @@ def test_a_loop_over_a_thousand_elements_is_not_written_out_and_is_read_back(tmp
     text = backend("cuda").emit(program).text
     assert "#pragma unroll 32" in text and "#pragma unroll\n" not in text
     CUDA.holds(program, tmp_path, 1)
+    assert "#pragma unroll 4\n  for (int e_1_ = 0; e_1_ < 64; ++e_1_) {\n    #pragma unroll\n" in backend("cuda").emit(parse_program(SQUARE)).text
 
 
 def test_a_pool_that_ends_before_its_arrays_is_refused_by_its_size(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from kir.base.diagnostic import KirError
 from tests.frontends.reading import opaque
 from tests.frontends.triton.reading import execute, read, written_back
 
@@ -155,3 +157,63 @@ def kernel(x, y, N, M: tl.constexpr, SIDE: tl.constexpr):
         assert (made["y"] == (0 if many > 3 else x)).all()
     written_back(tmp_path, source)
     assert opaque(read(tmp_path, source.replace("(SIDE,)", "(4,)").replace("tl.arange(0, M))\n    tl", "tl.arange(0, 8))\n    tl"))) != []
+
+
+BY_ITS_CALLER = """
+@triton.jit
+def product(a_ptrs, b_ptrs, total, bounds, dtype, K, B: tl.constexpr):
+    for k in range(0, K, B):
+        a = tl.load(a_ptrs + k)
+        b = tl.load(b_ptrs + k * bounds[1])
+        total += tl.dot(a, b.to(dtype))
+    return total, bounds[0]
+
+@triton.jit
+def kernel(x_ptr, w_ptr, y_ptr, N, K, TWICE: tl.constexpr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    total = tl.zeros((B, B), tl.float32)
+    total, wide = product(x_ptr + i[:, None] * K + i[None, :], w_ptr + i[:, None] * N + i[None, :], total, (N, N), w_ptr.dtype.element_ty, K, B=B)
+    if TWICE:
+        total += total
+    elif B < 8:
+        raise ValueError("too small")
+    tl.store(y_ptr + i[:, None] * wide + i[None, :], total)
+"""
+
+
+def test_a_helper_is_read_as_a_call_gives_it(tmp_path: Path) -> None:
+    """Tiles of pointers, tuples and dtypes are what one call says of them; tiles that have an extent in common share its name."""
+    x, w = np.arange(64, dtype=np.float32).reshape(4, 16), np.ones((16, 4), np.float32)
+    given = {"x_ptr": x, "w_ptr": w, "y_ptr": np.zeros((4, 4), np.float32)}
+    source = BY_ITS_CALLER.replace("B < 8", "B < 2")
+    np.testing.assert_array_equal(execute(tmp_path, source, given, metas={"B": 4, "TWICE": True}, scalars={"N": 4, "K": 16})["y_ptr"], 2 * x @ w)
+    text = written_back(tmp_path, BY_ITS_CALLER, "product")
+    assert 'total: "tile[B, total_shape_1]"' in text and 'a_ptrs_at: "tile[B, ' in text and "bounds_1" in text
+    assert "raise" not in written_back(tmp_path, BY_ITS_CALLER)
+    unlike = BY_ITS_CALLER + BY_ITS_CALLER[BY_ITS_CALLER.index("@triton.jit\ndef kernel"):].replace("def kernel", "def other").replace("(N, N)", "(N, N, K)")
+    assert opaque(read(tmp_path, unlike, "product"))  # what two calls give is not alike
+    folder = tmp_path / "of_several_files"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    head, _, kernel = BY_ITS_CALLER.rpartition("@triton.jit")
+    assert opaque(read(folder, head, "product"))
+    (folder / "uses.py").write_text(f"import triton\nimport triton.language as tl\nfrom .source import product\n\n@triton.jit{kernel}")
+    assert opaque(read(folder, head, "product")) == []
+
+
+ORDERED = """
+@triton.jit
+def kernel(x_ptr, y_ptr, MODE: tl.constexpr, KEPT: tl.constexpr):
+    i = tl.arange(0, 4)
+    tl.atomic_add(y_ptr + i, tl.load(x_ptr + i, eviction_policy=KEPT), sem=MODE, scope="gpu")
+"""
+
+
+def test_the_order_of_an_atomic_may_be_a_meta(tmp_path: Path) -> None:
+    x = np.arange(4, dtype=np.float32)
+    given = {"x_ptr": x, "y_ptr": np.ones(4, np.float32)}
+    np.testing.assert_array_equal(execute(tmp_path, ORDERED, given, metas={"MODE": "release", "KEPT": "evict_last"})["y_ptr"], x + 1)
+    text = written_back(tmp_path, ORDERED)
+    assert "sem=MODE" in text and "eviction_policy=KEPT" in text
+    with pytest.raises(KirError, match="'strong', and the order of an atomic is meant"):
+        execute(tmp_path, ORDERED, given, metas={"MODE": "strong", "KEPT": ""})

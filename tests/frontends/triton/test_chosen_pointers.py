@@ -239,3 +239,40 @@ def test_moved_pointers_of_another_dtype(tmp_path: Path) -> None:
     np.testing.assert_array_equal(out["y"].reshape(2, 8), want)
     written_back(tmp_path, MOVED)
     assert opaque(read(tmp_path, MOVED, "mean")) == []
+
+
+ADDRESSED = """
+@triton.jit
+def first(addresses, row):
+    p = tl.cast(tl.load(addresses + row), tl.pointer_type(tl.float32))
+    return tl.multiple_of(p, 16)
+
+
+@triton.jit
+def kernel(src, addresses, n, TABLE: tl.constexpr, B: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, B)
+    if TABLE:
+        p = first(addresses, row)
+        tl.store(p + 2 * n + i, tl.load(p + i, mask=i < n, other=0.0) + tl.load(src + i, mask=i < n, other=0.0), mask=i < n)
+    else:
+        p = first(addresses, 0)
+        tl.store(p + i, tl.load(src + i, mask=i < n, other=0.0).to(p.dtype.element_ty), mask=i < n)
+"""
+
+
+def test_an_address_made_of_an_integer_is_a_place_in_all_memory(tmp_path: Path) -> None:
+    """The table holds addresses as bytes from the start of what stands for all memory; each tensor may be a part of it."""
+    rows, src = np.arange(16, dtype=np.float32), np.full(3, 100, np.float32)
+    given: dict[str, np.ndarray] = {"src": src, "addresses": np.array([16, 4], np.int64), "memory": rows.view(np.uint8)}
+    out = execute(tmp_path, ADDRESSED, given, grid=2, metas={"B": 4, "TABLE": True}, scalars={"n": 3})["memory"].view(np.float32)
+    want = rows.copy()
+    want[10:13], want[7:10] = rows[4:7] + 100, rows[1:4] + 100
+    np.testing.assert_array_equal(out, want)
+    text = written_back(tmp_path, ADDRESSED)
+    assert "tl.pointer_type(tl.uint8)" in text and "memory," not in text
+    program = read(tmp_path, ADDRESSED)
+    assert {q.name: dict(q.attrs).get("alias") for q in program.params if q.role != "size" and q.name != "n"} == {
+        "src": "memory", "addresses": "memory", "memory": None}
+    by_float = ADDRESSED.replace("tl.load(addresses + row), tl", "tl.load(addresses + row).to(tl.float32), tl")
+    assert any("an address made of a number that is no integer" in s for s in opaque(read(tmp_path, by_float)))

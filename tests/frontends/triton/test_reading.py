@@ -387,9 +387,9 @@ def kernel(x, y, old):
     np.testing.assert_array_equal(out["y"], [10, 3])
 
 
-@pytest.mark.parametrize(("said", "right"), [("", True), (', sem="relaxed"', False)])
+@pytest.mark.parametrize(("said", "right"), [("", True), (', sem="relaxed"', False), (', sem="release"', False), (', sem="acquire"', False)])
 def test_the_last_cta_sees_what_the_others_stored_before_they_took_a_number(tmp_path: Path, said: str, right: bool) -> None:
-    """`tl.atomic_add` orders memory on both sides where nothing else is said; relaxed, what the last one reads is a race."""
+    """`tl.atomic_add` orders memory on both sides where nothing else is said; relaxed on either, what the last one reads is a race."""
     program = read(tmp_path, """
 @triton.jit
 def kernel(x, part, taken, y):

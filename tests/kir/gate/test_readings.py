@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kir.gate import gate_cpu
 from kir.gate.cases import RelativeCase, expected_of, relative_cases
 from kir.gate.gpu.conformance import declared, difference
 from kir.gate.inputs.close import beyond
@@ -163,6 +164,14 @@ def test_the_true_value_is_right_on_its_side_and_a_second_reading_on_the_other()
     got, exact, also, true = (np.array(row) for row in ([0.95, 1.1, 1.1, 3.0], [1.0, 1.0, 1.0, np.inf], [1.2, 1.2, 1.05, 1.0], [0.9, 0.9, 1.3, 1.0]))
     assert beyond(got, exact, also, true).tolist() == [0.9, 1.2, 1.3, np.inf]
     assert beyond(got, exact, None, true) == pytest.approx([0.8, 0.8, 1.6, np.inf])  # no farther from it than the reference is: a sum of sums, say
+
+
+@pytest.mark.parametrize(("value", "right"), [("x", True), ("x + 0.00015", False), ("x + 4096.0 + 0.0003 - 4096.0", False)])
+def test_what_a_reference_loses_hides_nothing_that_is_wrong_in_all_elements(value: str, right: bool) -> None:
+    """A reference may be off by 2.4e-4 in one element: in another it is not, and what is off there by less than that is found."""
+    text = "kir 1\nprogram p\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (i: N) threads 1\n  let x = X[i]\n  Y[i] = {}\n"
+    made, against = (parse_program(text.format(v)) for v in (value, "x + 4096.0 - 4096.0"))
+    assert gate_cpu(made, None, "kir", [], against=against).accepted == right
 
 
 @pytest.mark.parametrize(("most", "by"), [(1e30, 1.0), (1e38, 0.125), (1e39, 0.015625), (1e41, 1.0), (np.inf, 1.0)])

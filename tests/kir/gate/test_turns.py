@@ -16,6 +16,7 @@ from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.turns import turning
 from kir.ir.nodes import Program, Select
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.problem import load_problem
 from kir.problem.draws import generator, placed
 
@@ -176,6 +177,19 @@ def test_inputs_of_one_value_come_at_a_size_at_which_data_lie_below_it() -> None
     cases = sorted(problem_tests(problem.naive, problem, {}).cases, key=lambda case: case.sizes["L"])
     assert cases[0].sizes["L"] == 1
     assert any(case.sizes["L"] > max(1, int(case.arrays["lengths"].max())) for case in special_cases(problem, cases))
+    assert any(1 < length < case.sizes["L"] for case in cases if case.distribution == "short" for length in case.arrays["lengths"])
+
+
+@pytest.mark.parametrize(("was", "made", "right"), [
+    ("max(length, 1)", "max(length, 0)", True), ("max(length, 1)", "max(length, 2)", False), ("i < length,", "i < length - 1,", False),
+    ("i < length,", "i < length - select(h == H - 1 & H > 1, 1, 0),", False), ("= lengths[b]", "= select(lengths[b] > 17, lengths[b] - 1, lengths[b])", False)])
+def test_lengths_end_within_the_sizes(was: str, made: str, right: bool) -> None:
+    """Lengths were drawn up to 600, where the sizes solved from a kernel are 3: wrong ends of sequences were accepted, and a right kernel that treats one
+    without a key otherwise was refused."""
+    problem = load_problem("fmha_varlen")
+    text = program_text(problem.naive)
+    assert was in text and problem.ranges == {"lengths": (-1, 600)}
+    assert gate_cpu(parse_program(text.replace(was, made)), problem, "kir", []).accepted == right
 
 
 SIZED = """kir 1

@@ -122,6 +122,19 @@ CASES: dict[str, list[str]] = {
     "wgmma_fence": [effects("wgmma_fence()", threads=128, params=("inout X: f32[128]",))],
     "wgmma_commit": [effects("wgmma_commit()", threads=128, params=("inout X: f32[128]",))],
     "wgmma_wait": [effects("wgmma_wait(0)", threads=128, params=("inout X: f32[128]",))],
+    "tcgen05_mma": [effects("let d = X[t]", f"tcgen05_mma(d, {a}, {b}, {add}, shape=m128n128k16{trans})", threads=128, params=("inout X: u32[128]",),
+                            tail="X[t] = 1:u32", shared=tuple(f"{x} layout swizzle(3, 4, 3) align 1024" for x in shared))
+                    for a, b, add, trans, *shared in (
+                        ("&A[1, 0 +: 128, 16 +: 16]", "&B[0, 0 +: 2, 32 +: 16, 0 +: 64]", "1", "", "A: f16[2, 128, 64]", "B: f16[2, 2, 64, 64]"),
+                        ("&T[1, 0 +: 2, 16 +: 16, 0 +: 64]", "&N[0 +: 128, 48 +: 16]", "t", ", trans_a=true, trans_b=true", "T: bf16[2, 2, 64, 64]",
+                         "N: bf16[128, 64]"))],
+    "tcgen05_ld": [effects(f"register r: f32[{n}] = 0.0", "let d = X[t, 0]", f"tcgen05_ld(&r[{at} +: {n // 2}], d + 64:u32)", "tcgen05_wait_ld()",
+                           f"Y[t, 0 +: {n}] = r", threads=128, params=("in X: u32[128, 1]", f"out Y: f32[128, {n}]"), tail="")
+                   for n, at in ((64, 32), (4, 0))],
+    "tcgen05_alloc": [effects("tcgen05_alloc(&at[0], 256)", shared=("at: u32[2]",))],
+    "tcgen05_dealloc": [effects("let d = X[t]", "tcgen05_dealloc(d, 32)", params=("inout X: u32[32]",), tail="X[t] = 1:u32")],
+    "tcgen05_commit": [effects("tcgen05_commit(&bar[1])", shared=MBAR)],
+    **{f"tcgen05_{x}": [effects(f"tcgen05_{x}()")] for x in ("relinquish", "wait_ld", "fence_before", "fence_after")},
     "grid_dependency_wait": [effects("grid_dependency_wait()")],
     "grid_dependency_launch": [effects("grid_dependency_launch()")],
     "set_registers": [effects("set_registers(40, grow=false)", threads=128, params=("inout X: f32[128]",)),

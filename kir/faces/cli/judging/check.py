@@ -91,7 +91,8 @@ def _shown(done: Proved) -> Group:
     parts += map(Text, _undecided(done))
     tried = "; ".join(", ".join(f"{k}={v}" for k, v in t.items()) or "its only size" for t in done.tried)
     if not done.decided:
-        parts.append(Text(f"run instead at {tried}" if tried else f"not run{f': {done.not_run}' if done.not_run else ''}", style="dim"))
+        more = f": {done.not_run}" if done.not_run else ""
+        parts.append(Text(f"run instead at {tried}{more}" if tried else f"not run{more}", style="dim"))
     return Group(*parts)
 
 

@@ -176,7 +176,7 @@ def _row(known: Mapping[str, tuple[int, int]], old: n.Node, new: n.Node) -> n.No
     if not isinstance(new, n.Binary) or by is None or by <= 0 or dtype_of(new.type).name not in ("i32", "i64"):
         return new
     rows: n.Expr = build.const(0, dtype_of(new.type))
-    rest: n.Expr = rows
+    rest: n.Expr = build.const(0, dtype_of(new.type))
     for m, c in build.polynomial(new.a).items():
         term: n.Expr = build.const(1, dtype_of(new.type))
         for atom in m:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, expressions, fact_expressions
@@ -25,6 +23,7 @@ from kir.ir.visit import walk
 from kir.learning.optimize.hosts import scratch
 from kir.learning.optimize.hosts.architecture import guarded, needed
 from kir.learning.optimize.hosts.cuda_names import said_in_one_way
+from kir.learning.optimize.hosts.cuda_text import Definition, Launch, blanked, conditions, definition_in, launch_in, launches_in, masked_line, overridable
 from kir.learning.optimize.hosts.python import BESIDE, POSITIVE
 from kir.learning.optimize.hosts.read_back import NotSaid, reads_back, source_of
 from kir.surface import Emitted, backend
@@ -37,7 +36,6 @@ C_TYPES = {"f16": "__half", "bf16": "__nv_bfloat16", "f32": "float", "f64": "dou
 OPERATORS = {"add": ("+", 4), "sub": ("-", 4), "mul": ("*", 5), "floordiv": ("/", 5), "tdiv": ("/", 5), "mod": ("%", 5), "trem": ("%", 5), "eq": ("==", 2),
              "ne": ("!=", 2), "lt": ("<", 3), "le": ("<=", 3), "gt": (">", 3), "ge": (">=", 3), "and": ("&&", 1), "or": ("||", 0)}
 """How C++ writes operators of whole numbers that are not negative, and how tightly they bind."""
-_BLANK = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"][^>\"\n]+[>\"][^\n]*\n", re.MULTILINE)
 _SIMPLE = re.compile(r"[A-Za-z_]\w*|\d+")
 _HALF = re.compile(r"([A-Za-z_]\w*) // (\d+)")
@@ -71,7 +69,7 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
 
 def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Program) -> tuple[str, str]:
     """The text after the edit, and what a reader is told."""
-    shown = _blanked(text)
+    shown = blanked(text)
     name = f"{kernel}_faster"
     if name in text:
         raise NotSaid(f"it has a '{name}' already")
@@ -79,7 +77,7 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
         raise NotSaid("it has a block of C linkage, where templates may not stand")
     if binding.maps or binding.arrays:
         raise NotSaid("the result takes more than the tensors that the kernel has")
-    made, found, under = _definition(shown, text, kernel), _launches(shown, kernel), _conditions(shown)
+    made, found, under = definition_in(shown, text, kernel), launches_in(shown, kernel), conditions(shown)
     if not found:
         raise NotSaid(f"no launch of '{kernel}' is in it")
     emitted = backend("cuda").emit(renamed := scratch.renamed(program, name))
@@ -87,11 +85,11 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
         raise NotSaid("the result needs host code that only its launcher has")
     if re.search(rf"\busing\s+[\w:]*::\s*{re.escape(kernel)}\s*;", shown):
         raise NotSaid("its name is taken out of a namespace")
-    defined, (architecture, condition) = _overridable(shown, made), needed(emitted.text)
+    defined, (architecture, condition) = overridable(shown, made), needed(emitted.text)
     after, told, reasons = text, list[str](), list[NotSaid]()
     for m in reversed(found):
         try:
-            launch = _launch(shown, text, m)
+            launch = launch_in(shown, text, m)
             if made.end > launch.start:
                 raise NotSaid("the kernel stands behind its launch")
             if under(launch.start)[:len(under(made.start))] != under(made.start):
@@ -110,7 +108,7 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
     body = guarded(body, condition, architecture) if condition else body
     includes += scratch.INCLUDES if taking else ()
     includes += ["<type_traits>"] if "std::is_same<" in after and "std::is_same<" not in text else []
-    seen = [m for m in _INCLUDE.finditer(text) if m.end() <= made.start and m.start() == _masked_line(shown, m.start())
+    seen = [m for m in _INCLUDE.finditer(text) if m.end() <= made.start and m.start() == masked_line(shown, m.start())
             and under(m.start()) == under(made.start)[:len(under(m.start()))]]
     lacking = [x for x in includes if not any(x in m[0] for m in seen)]
     at = seen[-1].end() if seen else 0
@@ -120,154 +118,6 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
         reads_back(path, after, entry.function, emitted, architecture)
     said = f"the launch{'es' * (len(told) > 1)} in this file take{'s' * (len(told) == 1)} '{name}' where {'; or '.join(dict.fromkeys(told))}"
     return after, f"the kernel stays, and {said}" + (f"; {len(reasons)} further stay as they are" if reasons else "")
-
-
-# ------------------------------------------------------------------------------------------------------------------------- text
-def _blanked(text: str) -> str:
-    """The text with comments, strings and characters as spaces: brackets and names in it are code."""
-    return _BLANK.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
-
-
-def _masked_line(shown: str, at: int) -> int:
-    """Where a line begins that is code, as the blanked text has it; -1 for one in a comment."""
-    return at if shown[at:].lstrip(" \t").startswith("#") else -1
-
-
-def _closing(shown: str, at: int) -> int:
-    """The place behind the bracket that closes the one at a place."""
-    pairs, depth = {"(": ")", "[": "]", "{": "}"}, 0
-    for k in range(at, len(shown)):
-        depth += (shown[k] in pairs) - (shown[k] in pairs.values())
-        if depth == 0:
-            return k + 1
-    raise NotSaid("its brackets are not closed")
-
-
-def _listed(shown: str, text: str, start: int, end: int) -> list[str]:
-    """What stands between commas, brackets and what they hold left alone."""
-    out, depth, begun = list[str](), 0, start
-    for k in range(start, end):
-        depth += (shown[k] in "([{") - (shown[k] in ")]}")
-        if shown[k] == "," and depth == 0:
-            out.append(text[begun:k].strip())
-            begun = k + 1
-    last = text[begun:end].strip()
-    return [*out, last] if last or out else []
-
-
-@dataclass(frozen=True)
-class _Made:
-    """The definition of a kernel: its place, its parameters in order, those of its template."""
-
-    start: int
-    end: int
-    params: Sequence[str]
-    templates: Sequence[str]
-    usual: Sequence[str]
-    """What the latter are where a launch does not say them; "" for one that it must."""
-
-
-@dataclass(frozen=True)
-class _Launch:
-    """A launch: its place with the semicolon, its text, template arguments, what stands in `<<<..>>>`, and arguments."""
-
-    start: int
-    end: int
-    text: str
-    templates: Sequence[str]
-    config: Sequence[str]
-    given: Sequence[str]
-    pad: str
-    """What its line begins with."""
-    within: str
-    """The namespaces that it names before the kernel."""
-    around: str
-    """The file, comments blanked out."""
-
-
-def _conditions(shown: str) -> Callable[[int], tuple[tuple[int, int], ...]]:
-    """The branches of `#if` that each place stands in, from the outside in."""
-    marks: list[tuple[int, tuple[tuple[int, int], ...]]] = [(0, ())]
-    stack = list[tuple[int, int]]()
-    for m in re.finditer(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)\b", shown, re.MULTILINE):
-        if m[1].startswith("if"):
-            stack.append((m.start(), 0))
-        elif stack and m[1] == "endif":
-            stack.pop()
-        elif stack:
-            stack[-1] = (stack[-1][0], stack[-1][1] + 1)
-        marks.append((m.end(), tuple(stack)))
-    starts = [at for at, _ in marks]
-    return lambda at: marks[bisect_right(starts, at) - 1][1]
-
-
-def _overridable(shown: str, made: _Made) -> list[str]:
-    """That macros which whoever compiles the file may define otherwise have the values that the kernel was read with. Raises NotSaid where a number is not
-    what decides."""
-    body, out = shown[made.start:made.end], list[str]()
-    if re.search(r"^[ \t]*#[ \t]*(if|ifdef|ifndef)\b(?!.*__CUDA_ARCH__)", body, re.MULTILINE):
-        raise NotSaid("conditions of the preprocessor stand in the kernel")
-    for m in re.finditer(r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n[ \t]*#[ \t]*define[ \t]+\1[ \t]+([^\n]+)$", shown, re.MULTILINE):
-        if re.search(rf"^(?![ \t]*#).*\b{m[1]}\b", shown, re.MULTILINE):
-            if not re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?[fFuUlL]*", m[2].strip()):
-                raise NotSaid(f"'{m[1]}' may be defined otherwise")
-            out.append(f"({m[1]}) == {m[2].strip()}")
-    return out
-
-
-def _definition(shown: str, text: str, kernel: str) -> _Made:
-    found = list[_Made]()
-    for m in re.finditer(rf"(?:template\s*<([^{{}};]*?)>\s*)?__global__[^;{{}}]*?\b{re.escape(kernel)}\s*\(", shown):
-        close = _closing(shown, m.end() - 1)
-        opened = re.match(r"\s*\{", shown[close:])
-        if opened is None:
-            continue  # a declaration
-        params = [_declared(x) for x in _listed(shown, shown, m.end(), close - 1)]
-        declared = [x.partition("=") for x in (m[1] or "").split(",") if x.strip()]
-        found.append(_Made(m.start(), _closing(shown, close + opened.end() - 1), params, [_declared(x) for x, _, _ in declared],
-                           [usual.strip() for _, _, usual in declared]))
-    if len(found) != 1:
-        raise NotSaid(f"it has {len(found)} definitions of '{kernel}'" if found else f"the definition of '{kernel}' is not in it")
-    return found[0]
-
-
-def _declared(words: str) -> str:
-    """The name that a parameter declares."""
-    found = re.findall(r"[A-Za-z_]\w*", words.partition("=")[0].partition("[")[0])
-    if not found:
-        raise NotSaid("a parameter of the kernel has no name")
-    return str(found[-1])
-
-
-def _launches(shown: str, kernel: str) -> list[re.Match[str]]:
-    """Where a kernel is launched."""
-    return list(re.finditer(rf"(?<![\w:.>])((?:\w+::)*{re.escape(kernel)})\s*(<[^<>;(){{}}]*>)?\s*<<<", shown))
-
-
-def _launch(shown: str, text: str, m: re.Match[str]) -> _Launch:
-    line = shown.rfind("\n", 0, m.start()) + 1
-    if shown[line:].lstrip(" \t").startswith("#") or shown[:line].rstrip(" \t\n").endswith("\\"):
-        raise NotSaid("its launch is in a macro")
-    before = shown[:m.start()].rstrip()
-    if before and before[-1] not in ";{})":
-        raise NotSaid("its launch is no statement")
-    end = shown.find(">>>", m.end())
-    opened = re.match(r">>>\s*\(", shown[end:]) if end >= 0 else None
-    if opened is None:
-        raise NotSaid("its launch is not as plain as that")
-    close = _closing(shown, end + opened.end() - 1)
-    semicolon = re.match(r"\s*;", shown[close:])
-    if semicolon is None:
-        raise NotSaid("its launch is no statement")
-    templates = _listed(shown, text, m.start(2) + 1, m.end(2) - 1) if m[2] else []
-    return _Launch(m.start(), close + semicolon.end(), text[m.start():close + semicolon.end()], templates, _listed(shown, text, m.end(), end),
-                   _listed(shown, text, end + opened.end(), close - 1), _indent(text[line:m.start()]),
-                   m[1][:m[1].rfind("::") + 2] if "::" in m[1] else "", shown)
-
-
-def _indent(line: str) -> str:
-    """The white space that a line begins with."""
-    return line[:len(line) - len(line.lstrip())]
 
 
 def _parts(emitted: Emitted) -> tuple[list[str], str]:
@@ -283,7 +133,7 @@ def _parts(emitted: Emitted) -> tuple[list[str], str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------- choosing
-def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, emitted: Emitted,
+def _chosen(launch: Launch, made: Definition, binding: Binding, program: Program, emitted: Emitted,
             defined: Sequence[str], in_one_way: bool, architecture: str = "") -> tuple[str, str]:
     """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises NotSaid for what it cannot say."""
     if len(launch.given) != len(made.params):
@@ -342,7 +192,7 @@ def _signature(emitted: Emitted, count: int) -> bool:
     return m is not None and len(m[1].split(",")) == count
 
 
-def _sizes(launch: _Launch, binding: Binding, said: Mapping[str, str], emitted: Emitted) -> tuple[dict[str, str], list[str]]:
+def _sizes(launch: Launch, binding: Binding, said: Mapping[str, str], emitted: Emitted) -> tuple[dict[str, str], list[str]]:
     """How the host code says each size, and what must hold of what it says them by. One that the new text takes and does not look at is 0."""
     looked_at = Counter(re.findall(r"\w+", re.sub(r"//[^\n]*", "", emitted.text + emitted.launch)))
     names, where = dict[str, str](), list[str]()
@@ -366,7 +216,7 @@ def _sizes(launch: _Launch, binding: Binding, said: Mapping[str, str], emitted: 
     return names, where
 
 
-def _of_the_grid(size: str, launch: _Launch, binding: Binding, names: Mapping[str, str]) -> str:
+def _of_the_grid(size: str, launch: Launch, binding: Binding, names: Mapping[str, str]) -> str:
     """A size that the grid alone says: an extent of it, or what is left of one that is a product of it and of sizes that are known."""
     for axis, extent in zip("xyz", binding.grid, strict=False):
         factors = str(extent).split(" * ")
@@ -376,7 +226,7 @@ def _of_the_grid(size: str, launch: _Launch, binding: Binding, names: Mapping[st
     raise NotSaid(f"nothing that its launch says is '{size}'")
 
 
-def _said_of(name: str, launch: _Launch, made: _Made) -> str:
+def _said_of(name: str, launch: Launch, made: Definition) -> str:
     """What a launch says of a parameter of the kernel's template. Raises NotSaid."""
     place = made.templates.index(name) if name in made.templates else len(launch.templates)
     said = launch.templates[place] if place < len(launch.templates) else made.usual[place] if name in made.templates else ""
@@ -385,7 +235,7 @@ def _said_of(name: str, launch: _Launch, made: _Made) -> str:
     return said
 
 
-def _of_the_grid_read(launch: _Launch, binding: Binding, names: Mapping[str, str]) -> Iterator[str]:
+def _of_the_grid_read(launch: Launch, binding: Binding, names: Mapping[str, str]) -> Iterator[str]:
     """That the grid is the one that the kernel was read under: host code may come to the launch in several ways."""
     sizes = {x: n.Var(x, I32) for x in binding.sizes}
     read = expressions({str(k): e for k, e in enumerate(binding.grid)}, sizes, "grid")
@@ -401,7 +251,7 @@ def _extents(words: str) -> str:
     return words if _pure(words).startswith("dim3(") else f"dim3({words})"
 
 
-def _extent(launch: _Launch, axis: str) -> str:
+def _extent(launch: Launch, axis: str) -> str:
     """What a launch says of a block along an axis: a number, where that is all of it."""
     block = launch.config[1]
     if numbers := re.fullmatch(r"(?:dim3\s*\()?\s*(\d+)\s*(?:,\s*(\d+)\s*)?(?:,\s*(\d+)\s*)?\)?", block):
@@ -415,7 +265,7 @@ def _extent(launch: _Launch, axis: str) -> str:
     return f"{_extents(block)}.{axis}"
 
 
-def _of_the_launch(launch: _Launch, made: _Made, binding: Binding, said: Mapping[str, str], names: Mapping[str, str]) -> Iterator[str]:
+def _of_the_launch(launch: Launch, made: Definition, binding: Binding, said: Mapping[str, str], names: Mapping[str, str]) -> Iterator[str]:
     """What the binding takes for granted of a launch beside its sizes: threads, compile-time values, facts, and what is not passed."""
     for axis in "xyz":
         threads = binding.metas.get(f"threads_{axis}")

@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.names import unlike
 from kir.ir.visit import buffers_named, substitute, substitute_buffers
-from kir.learning.optimize.hosts.cuda import _blanked, _closing, _definition, _launch
+from kir.learning.optimize.hosts.cuda_text import blanked, closing, definition_in, launch_in
 from kir.learning.optimize.hosts.read_back import NotSaid, source_of
 from kir.surface.reading import load_expert, located
 
@@ -24,13 +24,13 @@ def in_a_row(file: str) -> n.Program | None:
     if place.suffix not in (".cu", ".cuh") or not function:
         return None
     text = source_of(place)
-    shown = _blanked(text)
+    shown = blanked(text)
     found = re.search(rf"\b{re.escape(function)}\s*\(", shown)
-    close = _closing(shown, found.end() - 1) if found is not None else 0
+    close = closing(shown, found.end() - 1) if found is not None else 0
     opened = re.match(r"[\s\w]*\{", shown[close:]) if found is not None else None
     if opened is None:
         return None
-    end = _closing(shown, close + opened.end() - 1)
+    end = closing(shown, close + opened.end() - 1)
     launches = [m for m in re.finditer(r"(?<![\w:.>])((?:\w+::)*\w+)\s*(<[^<>;(){}]*>)?\s*<<<", shown) if close < m.start() < end]
     names = [m[1].rpartition("::")[2] for m in launches]
     if len(names) < 2 or len(set(names)) < len(names):
@@ -40,7 +40,7 @@ def in_a_row(file: str) -> n.Program | None:
         for m, kernel in zip(launches, names, strict=True):
             with notices():
                 one = load_expert(f"{place}::{kernel}", None).program
-            given = dict(zip(_definition(shown, text, kernel).params, _launch(shown, text, m).given, strict=True))
+            given = dict(zip(definition_in(shown, text, kernel).params, launch_in(shown, text, m).given, strict=True))
             made = _joined(made, one, given)
     except (NotSaid, ValueError) as bad:
         raise error("KIR-U039", f"the kernels that '{function}' launches are not read as one program: {bad}",

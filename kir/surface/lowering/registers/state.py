@@ -8,6 +8,8 @@ from dataclasses import field, replace
 
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.target import tensor_memory
+from kir.analysis.target.warpgroup import DESCRIBED
 from kir.analysis.tiles.fragments import Spread, extents_of
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, Origin, error
@@ -85,6 +87,16 @@ class State:
     """Shared memory that copies fill which signal mbarriers; an arrival gives it back."""
     boxes: list[tuple[n.Buffer, n.Buffer]] = field(default_factory=list)
     """The mbarrier and the phase of each run of copies by the tensor memory accelerator that the whole CTA waits for."""
+    in_tensor: Mapping[str, int] = field(default_factory=dict)
+    """Fragments that lie in tensor memory, with their first columns there."""
+    begun: dict[str, n.Buffer] = field(default_factory=dict)
+    """For each of them that is in view, a register that says whether a product has added to it."""
+    committed: tuple[n.Buffer, n.Buffer] | None = None
+    """The mbarrier that products into tensor memory are committed to, and its phase; one of `boxes`."""
+    tensor_address: str = ""
+    """The name of the address of all these fragments."""
+    slot: n.Buffer | None = None
+    """Shared memory that it is told in."""
     kept: dict[str, n.Buffer] = field(default_factory=dict)
     """Scratch memory that has the whole of a fragment for as long as a loop runs that reads its elements one by one."""
     alone: bool = False
@@ -96,8 +108,10 @@ class State:
         self.team = self.team or self.threads
         self.aliases = Aliases(self.program)
         uses, of = list(walk(self.kernel)), {x.buffer.name: x.at.buffer.name for x in walk(self.kernel) if isinstance(x, n.View)}
-        self.by_descriptor = frozenset(of.get(x.at.buffer.name, x.at.buffer.name) for s in uses if isinstance(s, n.Mma) and s.via == "wgmma"
+        self.by_descriptor = frozenset(of.get(x.at.buffer.name, x.at.buffer.name) for s in uses if isinstance(s, n.Mma) and s.via in DESCRIBED
                                        and not s.pending for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load))
+        self.in_tensor = tensor_memory.held(self.kernel)
+        self.tensor_address = self.fresh("tensor") if self.in_tensor else ""
         self.by_signal = frozenset(x.dst.buffer.name for x in uses if isinstance(x, n.Copy) and x.signal is not None)
 
     @property

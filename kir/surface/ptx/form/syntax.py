@@ -1,6 +1,7 @@
 """Inline PTX as text and as a small typed form: instructions with their guards and operands, each with its place in the text."""
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import field
 
@@ -128,6 +129,11 @@ class Variable:
     span: tuple[int, int] = (0, 0)
 
 
+_BEYOND = re.compile(r"\b\d{400,}|\.reg\b[^;<]{0,200}<\s*([1-9]\d{6,})\s*>|\.reg\b[^;<]{0,200}<\s*\d*[.a-zA-Z]|"
+                     r"\[[^][;\"]{0,200}?(?<![\w.$%])(?:0[fF][\da-fA-F]{8}|0[dD][\da-fA-F]{16}|\d+\.\d*|\d+[eE][-+]?\d+)\s*[],]")
+"""Numbers of very many digits, counts of registers of a million or more, and places that no whole number says."""
+
+
 @dataclass
 class Form:
     """What an asm text holds, in order; registers by name with their type, inner blocks' ones renamed where they hide others."""
@@ -139,12 +145,20 @@ class Form:
 
 
 def parse(text: Text) -> Form:
-    """The form of an asm text. Raises KirError KIR-F300 (not PTX) and KIR-F302 (a register that is declared twice)."""
+    """The form of an asm text. Raises KirError KIR-F300 (not PTX) and KIR-F302 (a register that is declared twice, what `refuse_beyond` refuses)."""
+    refuse_beyond(text)
     try:
         tree = parser("ptx_asm", positions=True).parse(text.text.rstrip("\0"))
     except UnexpectedInput as bad:
         raise syntax_error(text, bad) from None
     return body(tree, text)
+
+
+def refuse_beyond(text: Text) -> None:
+    """Raises KirError KIR-F302 for a number that no register holds, and for more registers than a text can use."""
+    if found := _BEYOND.search(text.text):
+        said = "this is no whole number that a register holds" if found[1] is None else f"{found[1]} registers are more than any text uses"
+        raise text.fail("KIR-F302", said, found.span())
 
 
 def body(tree: Tree[Token], text: Text) -> Form:
@@ -306,4 +320,5 @@ def _literal(text: str) -> Number:
         return Number(struct.unpack("<d", struct.pack("<Q", bits))[0], bits)
     if "." in low or "e" in low:
         return Number(float(low))
-    return Number(int(low.rstrip("u"), 8 if low.startswith("0") and low.rstrip("u").isdigit() and len(low.rstrip("u")) > 1 else 10))
+    digits = low.rstrip("u")
+    return Number(int(digits, 8 if re.fullmatch("0[0-7]+", digits) else 10))

@@ -1,4 +1,4 @@
-"""Matrix instructions of PTX (ISA 9.7.14, 9.7.15): ldmatrix and stmatrix, mma.sync, wgmma with its descriptors."""
+"""Matrix instructions of PTX (ISA 9.7.14 to 9.7.16): ldmatrix and stmatrix, mma.sync, wgmma with its descriptors, tcgen05."""
 from __future__ import annotations
 
 from math import prod
@@ -7,7 +7,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, DTYPES, DType
 from kir.surface.ptx.form.bits import KINDS, called, joined, pack, slice_of, unpack, vector
-from kir.surface.ptx.form.syntax import Instruction, Name, Operand, Place, Vector
+from kir.surface.ptx.form.syntax import Instruction, Memory, Name, Not, Operand, Place, Vector
 from kir.surface.ptx.registers.reader import PREDICATE, Handler, Reader
 
 
@@ -107,8 +107,8 @@ def wgmma_form(r: Reader, i: Instruction) -> tuple[str, DType, int, int, bool, l
         raise r.refuse("a sparse or saturating wgmma")
     shape = next((x for x in m.left if x.startswith("m64n")), "")
     types = [x for x in m.left if x != shape]
-    if not shape or len(types) != 3:
-        raise r.fail("KIR-F302", "wgmma names its shape and three types")
+    if not shape or len(types) != 3 or len(i.operands) < 4:
+        raise r.fail("KIR-F302", "wgmma names its shape and three types, and takes three operands and a predicate at least")
     d, a, b = types
     if a != b or a not in OPERANDS or d != "f32":
         raise r.refuse(f"a wgmma of {a} and {b} into {d}")
@@ -193,14 +193,15 @@ def _flat(x: n.Region, shape: list[int]) -> n.Expr:
     return at
 
 
-def _described(r: Reader, o: Operand, of: DType, depth: int, width: int, minor: bool) -> n.Region:
-    """The matrix that a descriptor names: `width` rows or columns by `depth`, `minor` where those are contiguous rather than k."""
+def _described(r: Reader, o: Operand, of: DType, depth: int, width: int, minor: bool, version: int = 0) -> n.Region:
+    """The matrix that a descriptor names: `width` rows or columns by `depth`, `minor` where those are contiguous rather than k. `version` are bits
+    46 to 48 of it."""
     held = r.operand_matrix(o)
     if held is None:
         raise r.refuse("an operand of wgmma that is not made of an address in shared memory by masks and shifts", "a matrix descriptor")
     p, b = held.at, held.at.at.buffer
     code, group, panel = held.bits >> 62 & 3, (held.bits >> 32 & 0x3FFF) << 4, (held.bits >> 16 & 0x3FFF) << 4
-    if code not in SPANS or held.bits >> 46 & 0xFFFF & ~0xC000:
+    if code not in SPANS or held.bits >> 46 & 0xFFFF & ~0xC000 != version:
         raise r.refuse("a matrix of wgmma without a swizzle, or that begins inside one")
     if b.dtype != of or p.bytes:
         raise r.refuse(f"a matrix of {of} in '{b.name}', whose elements are {b.dtype}")
@@ -225,4 +226,77 @@ def _described(r: Reader, o: Operand, of: DType, depth: int, width: int, minor: 
     return build.region(b, *lead, build.span(first, width * size // span), build.span(row, depth), build.span(column, span // size))
 
 
-HANDLERS: dict[str, Handler] = {"ldmatrix": _ldmatrix, "stmatrix": _stmatrix, "mma": _mma, "wgmma": _wgmma}
+# ------------------------------------------------------------------------------------------------------------------ tcgen05
+def _tcgen05(r: Reader, i: Instruction) -> None:
+    """Tensor memory: allocation, products of one CTA, loads of a row a thread, and their order."""
+    m = r.modifiers()
+    how = m.one("alloc", "dealloc", "relinquish_alloc_permit", "mma", "commit", "ld", "wait::ld", "fence::before_thread_sync", "fence::after_thread_sync")
+    if not how or m.flag("cta_group::2") or any(x.startswith("multicast") for x in m.left):
+        raise r.refuse("an instruction of tensor memory that the table has no row for", "products, loads and allocations of one CTA")
+    for part in ("cta_group::1", "sync", "aligned"):
+        m.flag(part)
+    if how == "mma" and len(i.operands) != 5:
+        raise r.refuse("a product of tensor memory with lanes left out, or without its descriptor and predicate")
+    if len(i.operands) != (count := {"mma": 5, "alloc": 2, "dealloc": 2, "ld": 2, "commit": 1}.get(how, 0)):
+        raise r.fail("KIR-F302", f"'{i.opcode}' takes {count} operands, not {len(i.operands)}")
+    if how == "mma":
+        _tensor_product(r, i)
+        return
+    if how == "ld":
+        if not m.flag("32x32b") or not (number := m.starting("x")).isdigit() or m.left != ["b32"]:
+            raise r.refuse("a load of tensor memory of another shape than 32 lanes of 32 bits")
+        acc = _registers(r, r.items(i.operands[0], int(number)), DTYPES["f32"])
+        r.effect(n.Eval(build.call("tcgen05_ld", acc, _address(r, i.operands[1]))))
+        for o in r.items(i.operands[0], int(number)):
+            r.untouched(o)
+        return
+    args: list[n.Expr | n.Region] = []
+    if how == "alloc":
+        m.one("shared::cta")
+        args = [r.region(i.operands[0], 32, 1, "shared"), build.const(r.constant(i.operands[1]))]
+    elif how == "dealloc":
+        args = [r.value(i.operands[0], KINDS["b32"]), build.const(r.constant(i.operands[1]))]
+    elif how == "commit":
+        if not m.flag("mbarrier::arrive::one") or not m.flag("shared::cluster"):
+            raise r.refuse("a commit of tensor memory to a barrier that is not named by its address in shared memory")
+        args = [r.mbarrier(i.operands[0])]
+    for part in ("b32", "b64"):
+        m.flag(part)
+    m.done()
+    row = {"relinquish_alloc_permit": "relinquish", "wait::ld": "wait_ld", "fence::before_thread_sync": "fence_before",
+           "fence::after_thread_sync": "fence_after"}.get(how, how)
+    r.effect(n.Eval(build.call(f"tcgen05_{row}", *args)))
+
+
+def _address(r: Reader, o: Operand) -> n.Expr:
+    """An address in tensor memory."""
+    if not isinstance(o, Memory) or isinstance(o.base, Not):
+        raise r.fail("KIR-F302", "an address [..] is needed here")
+    return build.add(r.value(o.base, KINDS["u32"]), o.offset) if o.offset else r.value(o.base, KINDS["u32"])
+
+
+def _tensor_product(r: Reader, i: Instruction) -> None:
+    """tcgen05.mma of 16-bit operands into f32, by what its instruction descriptor says (PTX ISA, "Instruction descriptor")."""
+    if "kind::f16" not in i.parts or any(x not in ("kind::f16", "mma", "cta_group::1", "tcgen05") for x in i.parts):
+        raise r.refuse("a product of tensor memory of another kind than f16")
+    code = r.constant(i.operands[3])
+    kinds, columns, rows = [code >> 7 & 7, code >> 10 & 7], (code >> 17 & 0x3F) << 3, (code >> 24 & 0x1F) << 4
+    if kinds[0] != kinds[1] or kinds[0] > 1 or code & ~0x1F7F9FB0 or code >> 4 & 3 != 1 or rows != 128 or columns % 16 or not 16 <= columns <= 256:
+        raise r.refuse(f"a product of tensor memory of descriptor {code:#x}", "f16 or bf16 into f32, 128 rows, 16 to 256 columns by 16")
+    of, minor_a, minor_b = DTYPES[("f16", "bf16")[kinds[0]]], bool(code >> 15 & 1), bool(code >> 16 & 1)
+    left, right = _described(r, i.operands[1], of, 16, rows, minor_a, 1), _described(r, i.operands[2], of, 16, columns, minor_b, 1)
+    options: dict[str, n.Attr] = {"shape": f"m128n{columns}k16"}
+    options |= {"trans_a": True} if minor_a else {}
+    options |= {} if minor_b else {"trans_b": True}
+    r.effect(n.Eval(n.Call("tcgen05_mma", (_address(r, i.operands[0]), left, right, _number(r, r.value(i.operands[4], PREDICATE))), n.attrs(**options))))
+
+
+def _number(r: Reader, e: n.Expr) -> n.Expr:
+    """A predicate as the number that it asks of whether it is zero, or as 0 or 1."""
+    e = next((s.value for s in r.steps if isinstance(s, n.Let) and isinstance(e, n.Var) and s.names == (e.name,)), e)
+    if isinstance(e, n.Binary) and e.op == "ne" and build.is_const(e.b, 0):
+        return e.a.x if isinstance(e.a, n.Cast) and e.a.rounding == "bits" and e.a.x.type == DTYPES["i32"] else e.a
+    return build.cast(e, DTYPES["i32"])
+
+
+HANDLERS: dict[str, Handler] = {"ldmatrix": _ldmatrix, "stmatrix": _stmatrix, "mma": _mma, "wgmma": _wgmma, "tcgen05": _tcgen05}

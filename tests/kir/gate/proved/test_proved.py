@@ -200,7 +200,7 @@ def test_nothing_is_proved_by_facts_that_no_sizes_are_found_for() -> None:
     assert proved(parse_program(text.replace("2000000", "1000000 * N")), 0).verdict == "proved"
 
 
-def test_sizes_of_a_negative_extent_are_no_launch() -> None:
+def test_sizes_of_a_negative_extent_are_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A counterexample at such sizes is not run, and not believed; the program is refuted where it does run, or is not decided."""
     text = "kir 1\nprogram p\n  size N: i32\n  size M: i32\n  in X: f32[N - M]\n  out Y: f32[8]\n{fact}kernel main grid (i: 1) threads 1\n  Y[0] = X[0]\n"
     never, some = (parse_program(text.format(fact=fact)) for fact in ("  fact N < M\n", ""))
@@ -213,6 +213,9 @@ def test_sizes_of_a_negative_extent_are_no_launch() -> None:
     assert done.status("bounds") == "undecided" and not done.tried and "no launch" in done.not_run
     assert "no run showed" in next(f.why for f in done.findings if f.kind == "bounds")
     assert proved(some).status("bounds") == "refuted"
+    data = parse_program(text.format(fact="  in I: i32[N]\n").replace("N - M", "N").replace("Y[0] = X[0]", "Y[(I[0] & 4096) // 512] = X[0]"))
+    monkeypatch.setattr("kir.gate.proved.confirm.MOST_SECONDS", -1.0)  # the first run is made in any case, and the answer says that there were to be more
+    assert len(proved(data).tried) == 1 and "other sizes were left out" in proved(data).not_run
 
 
 def test_a_solver_that_gives_up_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,6 +275,45 @@ kernel main grid (b: 1) threads 32
     stmatrix(&Xs[t % 8, 8], v)
 """
 
+TENSOR = """kir 1
+program p
+  in A: f16[128, 16]
+  in B: f16[16, 32]
+  out Y: f32[2, 128, 32]
+kernel main grid (b: 1) threads 128
+  shared As: f16[128, 16] layout swizzle(1, 4, 3) align 256
+  shared Bs: f16[16, 32] layout swizzle(2, 4, 3) align 512
+  shared bar: mbarrier
+  shared at: u32
+  mbar_init(&bar, 1)
+  fence_mbar_init()
+  As = A
+  Bs = B
+  fence_async()
+  for t in 0..128 parallel thread
+    register r: f32[32]
+    if t < 32
+      tcgen05_alloc(&at, 32)
+      tcgen05_relinquish()
+    barrier()
+    let d = at
+    for i in 0..2
+      if t == 0
+        tcgen05_fence_after()
+        tcgen05_mma(d, &As, &Bs, 0, shape=m128n32k16)
+        tcgen05_mma(d, &As, &Bs, 1, shape=m128n32k16)
+        tcgen05_commit(&bar)
+      mbar_wait(&bar, i)
+      tcgen05_fence_after()
+      tcgen05_ld(&r[0 +: 32], d + cast(t // 32 * 32 << 16, u32))
+      tcgen05_wait_ld()
+      Y[i, t, 0 +: 32] = r
+      tcgen05_fence_before()
+      barrier()
+    if t < 32
+      tcgen05_dealloc(d, 32)
+"""
+
 ONE_WARP = "    if t < 32\n  "
 Broken = tuple[str, str, str, str]
 """What is wrong, the text that is replaced, by what, and the id that is reported."""
@@ -386,6 +425,34 @@ RULES: dict[str, tuple[str, tuple[Broken, ...]]] = {
         ("some lanes alone read", "    let v = ldmatrix(&Xs[t % 8, 0], num=1)\n    Y[t, 0 +: 2] = v\n    barrier()\n    stmatrix(&Xs[t % 8, 8], v)",
          "    if t < 16\n      let v = ldmatrix(&Xs[t % 8, 0], num=1)\n      Y[t, 0 +: 2] = v", "KIR-I023"),
         ("two rows are written to one place", "t % 8, 8], v", "t % 4, 8], v", "KIR-I014"))),
+    "products into tensor memory": (TENSOR, (
+        ("nothing is allocated", "      tcgen05_alloc(&at, 32)\n", "      at = 0\n", "KIR-I072"),
+        ("no power of two is allocated", "alloc(&at, 32)", "alloc(&at, 48)", "KIR-I072"),
+        ("more is allocated than there is", "alloc(&at, 32)", "alloc(&at, 1024)", "KIR-I072"),
+        ("more is allocated than is left", "      tcgen05_relinquish()\n", "      tcgen05_alloc(&at, 512)\n", "KIR-I072"),
+        ("it is allocated after that was given up", "      tcgen05_alloc(&at, 32)\n      tcgen05_relinquish()\n",
+         "      tcgen05_relinquish()\n      tcgen05_alloc(&at, 32)\n", "KIR-I072"),
+        ("nobody gives it back", "    if t < 32\n      tcgen05_dealloc(d, 32)\n", "", "KIR-I072"),
+        ("it is given back twice", "      tcgen05_dealloc(d, 32)\n", "      tcgen05_dealloc(d, 32)\n      tcgen05_dealloc(d, 32)\n", "KIR-I072"),
+        ("it is used after it was given back", "      mbar_wait(", "      if t < 32\n        tcgen05_dealloc(d, 32)\n      mbar_wait(", "KIR-I072"),
+        ("the tile reaches past its columns", "tcgen05_mma(d, &As, &Bs, 1", "tcgen05_mma(d + 8:u32, &As, &Bs, 1", "KIR-I072"),
+        ("the tile reaches past the lanes", "tcgen05_mma(d, &As, &Bs, 1", "tcgen05_mma(d + 2097152:u32, &As, &Bs, 1", "KIR-I072"),
+        ("a load reaches past the columns", "tcgen05_ld(&r[0 +: 32], d", "tcgen05_ld(&r[0 +: 32], d + 16:u32", "KIR-I072"),
+        ("a warp loads another's lanes", "cast(t // 32 * 32 << 16, u32)", "0:u32", "KIR-I072"),
+        ("a warp names two addresses", "cast(t // 32 * 32 << 16, u32)", "cast(t // 16 * 16 << 16, u32)", "KIR-I072"),
+        ("the address is not waited for", "    barrier()\n    let d", "    let d", "KIR-I014"),
+        ("nobody commits", "        tcgen05_commit(&bar)\n", "", "KIR-I020"),
+        ("nobody waits for the commit", "      mbar_wait(&bar, i)\n", "", "KIR-I014"),
+        ("a product follows what is still being loaded", "      barrier()\n    if", "    if", "KIR-I020"),
+        ("no fence behind the wait", "      mbar_wait(&bar, i)\n      tcgen05_fence_after()\n", "      mbar_wait(&bar, i)\n", "KIR-I073"),
+        ("no fence before the barrier", "      tcgen05_fence_before()\n", "", "KIR-I073"),
+        ("no fence behind the barrier", "        tcgen05_fence_after()\n", "", "KIR-I073"),
+        ("a load is not waited for", "      tcgen05_wait_ld()\n", "", "KIR-I016"),
+        ("it adds to what nobody wrote", "&Bs, 0, shape", "&Bs, 1, shape", "KIR-I012"),
+        ("every thread asks for the product", "      if t == 0\n        tcgen05_fence", "      if t < 2\n        tcgen05_fence", "KIR-I014"),
+        ("half a warp loads", "      tcgen05_ld(", "      if t % 32 < 16\n        tcgen05_ld(", "KIR-I023"),
+        ("generic writes are not fenced", "  fence_async()\n", "", "KIR-I015"),
+        ("the mbarrier is not fenced", "  fence_mbar_init()\n  As = A\n  Bs = B\n  fence_async()\n", "  As = A\n  Bs = B\n", "KIR-I015"))),
 }
 
 DECIDED = frozenset({"a copy that an mbarrier counts", "an mbarrier of several rounds", "a bulk copy", "groups of cp.async",

@@ -1,6 +1,7 @@
 """Every kind of hazard is found, with its place, and its absence is not."""
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -348,21 +349,33 @@ for t in 0..32 parallel thread
   if t == 0
     {fence}
     let before = atomic_add(&count[0], 1{order})
+    {behind}
     last = before == 1
+  {aside}
   barrier()
   if last
+    {first}
     Y[t] = part[0, t]
     Y[t + 32] = part[1, t]"""
     header = "  workspace part: f32[2, 32]\n  workspace count: i32[1] = 0\n"
     body = "shared last: bool\n" + counted.strip("\n")
-    fenced = check(program(body.format(fence="fence(scope=gpu)", order=""), 32, header, "b: 2"))
-    ordered = check(program(body.format(fence="let unused = 0", order=", order=acq_rel"), 32, header, "b: 2"))
-    neither = check(program(body.format(fence="let unused = 0", order=""), 32, header, "b: 2"))
-    assert not fenced and not ordered
-    assert {(f.id, f.severity) for f in neither} == {("KIR-I014", "error")}
-    for fence, order in (("fence(scope=cta)", ""), ("fence(scope=gpu)", ", scope=cta"), ("let unused = 0", ", order=acq_rel, scope=cta")):
-        of_one_cta = check(program(body.format(fence=fence, order=order), 32, header, "b: 2"))
-        assert {(f.id, f.severity) for f in of_one_cta} == {("KIR-I014", "error")}, fence + order
+    fence = "fence(scope=gpu)"
+
+    def seen(way: str = "", **parts: str) -> tuple[Finding, ...]:
+        text = body.format(**{"fence": fence, "order": "", **{part: f"let no_{part} = 0" for part in ("behind", "aside", "first")}, **parts})
+        return check(program(re.sub(r"= (part.*)", rf"= load(\1 cache {way})", text) if way else text, 32, header, "b: 2"))
+
+    assert not seen(fence="let no_fence = 0", order=", order=acq_rel") and not seen(order=", order=acquire")
+    assert not seen(behind=fence) and not seen(first=fence)
+    of_one_cta = ({"fence": "fence(scope=cta)"}, {"order": ", scope=cta"}, {"fence": "let no_fence = 0", "order": ", order=acq_rel, scope=cta"})
+    for parts in ({"fence": "let no_fence = 0"}, {"fence": "let no_fence = 0", "order": ", order=acquire"}, *of_one_cta):
+        assert {(f.id, f.severity) for f in seen(**{"behind": fence, **parts})} == {("KIR-I014", "error")}, parts
+    aside = f"if t == 5\n    {fence}"
+    for parts in ({}, {"behind": "fence(scope=cta)"}, {"order": ", order=release"}, {"aside": aside}):  # who fences must know that it was told
+        found = seen(**parts)
+        assert {(f.id, f.severity) for f in found} == {("KIR-I014", "error")} and all("no fence comes behind that" in f.message for f in found), parts
+    for way in ("cg", "volatile"):  # what the first cache holds is not asked
+        assert not seen(way), way
 
 
 def test_dependent_launches_wait_before_they_read() -> None:
@@ -432,6 +445,7 @@ kernel main grid (b: 2) threads 32
         while seen == 0
           let v = atomic_add(&flag[0], 0)
           seen = v
+        {behind}
       barrier()
       Y[t] = part[t]
       Y[t + 32] = part[t + 32]
@@ -439,12 +453,15 @@ kernel main grid (b: 2) threads 32
 
 
 def test_a_cta_may_spin_on_what_another_publishes() -> None:
-    assert not check(SPIN.format(fence="fence(scope=gpu)"))
-    assert {f.id for f in check(SPIN.format(fence="let unused = 0")) if f.severity == "error"} == {"KIR-I014"}
+    fence, none = "fence(scope=gpu)", "let unused = 0"
+    assert not check(SPIN.format(fence=fence, behind=fence))
+    for parts in ((none, none), (none, fence), (fence, none)):
+        found = check(SPIN.format(fence=parts[0], behind=parts[1]))
+        assert {f.id for f in found if f.severity == "error"} == {"KIR-I014"}, parts
 
 
 def test_a_spin_that_nobody_ends_is_a_deadlock() -> None:
-    never = SPIN.format(fence="let unused = 0").replace("atomic_exch(&flag[0], 1)", "atomic_exch(&flag[0], 0)")
+    never = SPIN.format(fence="let unused = 0", behind="let a = 0").replace("atomic_exch(&flag[0], 1)", "atomic_exch(&flag[0], 0)")
     assert "KIR-I020" in {f.id for f in check(never)}
 
 
