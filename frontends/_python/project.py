@@ -183,7 +183,7 @@ def source_text(path: Path) -> str:
         raise error("KIR-F001", f"{path} is no text in UTF-8: its byte {bad.start} is not", needs="a Python file in UTF-8") from bad
 
 
-_UNREAD = re.compile(r"\0|[\d_]{4000,}")
+_UNREAD = re.compile(r"\0|[\d_]{4000,}|0[xX][\da-fA-F_]{3000,}")
 """What the parser of files takes and Python's own does not."""
 
 

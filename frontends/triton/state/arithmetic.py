@@ -18,6 +18,8 @@ def arithmetic(r: State, op: str, a: Value, b: Value) -> Value:
     """`a op b`, tuples included."""
     if isinstance(a, Items) or isinstance(b, Items):
         if op == "add" and isinstance(a, Items) and isinstance(b, Items):
+            if len(a.items) + len(b.items) > MOST_ITEMS:
+                raise NotUnderstood(f"a tuple of {len(a.items) + len(b.items)} items")
             return Items(a.items + b.items)
         items, count = (a, b) if isinstance(a, Items) else (b, a)
         if op == "mul" and isinstance(items, Items) and isinstance(count, int):
