@@ -146,7 +146,7 @@ def boxed(pixels: int, shape: Shape) -> str:
 BOXES = tuple(dict.fromkeys(f"conv2d_boxes_triton {boxed(pixels, shape)} {rest}{turns}{EARLY}" for shape in SHAPES if shape[5] != (1, 1)
                             for pixels, rest, ctas in OF_BOXES for turns in ("", f" then {TURNS % (ctas * SMS)}")))
 """Triton copies boxes of images too; all of them begin early."""
-POINTS = (*TRIED, *ROWS_OF_PIXELS, *BOXES, *(f"{point}{EARLY}" for point in (*TRIED, *ROWS_OF_PIXELS) if "_tilelang" not in point))
+POINTS = (*TRIED, *ROWS_OF_PIXELS, *BOXES, *(f"{point}{EARLY}" for point in (*TRIED, *ROWS_OF_PIXELS) if "_tilelang rows" not in point))
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
 OF_ROWS = ("cuda", "cuda, sm_80", "triton", "tilelang")
 """What has a row of its own: each surface, and CUDA's code for sm_80, which later devices run too."""
