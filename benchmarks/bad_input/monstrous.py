@@ -173,6 +173,8 @@ def expressions(python: bool) -> Iterator[tuple[str, Callable[[], str]]]:
         yield "unicode escapes", lambda: '"' + "\\N{BULLET}\\u0041\\U0001F600\\ud800" * 5_000 + '"'
         yield "a bad escape", lambda: r'"\N{NO SUCH NAME} \U99999999 \xZZ"'
         yield "a string of a megabyte", lambda: '"' + "x" * LONG + '"'
+        yield "strings in a row", lambda: "'a' " * 100_000
+        yield "strings and f-strings in a row", lambda: "'a' f'{1}' " * MANY
         yield "attributes", lambda: "x" + ".a" * MANY
         yield "calls in a row", lambda: "f" + "()" * MANY
         yield "subscripts in a row", lambda: "X" + "[0]" * MANY

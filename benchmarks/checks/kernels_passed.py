@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.fuzz.checking import Fault, TooLong, checks, limited, ran
+from benchmarks.fuzz.state import of_the_last_day, today
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.inputs.sets import size_sets
@@ -46,7 +47,15 @@ BASES = ((3,), (20,), (9,), (33,))
 SECONDS, MOST_ELEMENTS = 120.0, 1 << 18
 """Processor time that one kernel may take in a turn, and elements of a tensor at most."""
 MENDED = {
+    "cuda: other values": "a flat index over rows of 5 or 22 was taken apart by a guess: only as it is proved, else it stays a place in memory",
+    "passes: too long": "no fault: a kernel of hundreds of statements, which counts as left off now",
+    "surfaces: too long": "no fault: the same",
+    "values after compensated-sum": "lanes that add each other's sums came to different ones: refuted (KIR-P650)",
+    "values after hold-tile": "threads wrote what a product reads through the async proxy, without a fence: no site, with the reason",
+    "values after order-grid": "no fault: atomics of floats in another order; compared within their reassociation now",
+    "values after run-on": "a loop that counts down read in front of its row: loads stop at both ends",
     "values after ~guard-prefetch": "backward, the last group of copies was left in flight at the end: no site without a wait for all",
+    "values after ~split-sum": "elements of one update at one place became a store: no site, with the reason",
     "values after ~retain-tile": "backward, a read went behind a barrier to where other threads write: unknown (KIR-P030; in `reuse-operand` too)",
     "values after pad-shared": "rows that break the alignment of what a thread moves at once: refuted (KIR-P100), in asynchronous copies and vectors too",
     "values after stage-fragment": "the operand of a product in flight went through registers without a fence: no site, with the reason",
@@ -101,7 +110,11 @@ def one(name: str, read: Callable[[], n.Program], turn: int, count: Counter[str]
     faults: list[Fault] = []
     try:
         with limited(SECONDS):
-            faults += checks(program, lambda: {k: v.copy() for k, v in arrays.items()}, random.Random(f"{name} {turn}"), count)
+            for fault in checks(program, lambda: {k: v.copy() for k, v in arrays.items()}, random.Random(f"{name} {turn}"), count):
+                if fault.kind.endswith(": too long"):
+                    count["left off: it took too long"] += 1
+                else:
+                    faults.append(fault)
     except TooLong:
         count["left off: it took too long"] += 1
     return faults
@@ -111,11 +124,12 @@ def page(state: dict[str, Any]) -> str:
     """The page."""
     counts = Counter(state["counts"])
     applied = counts["forward applications"] + counts["backward applications"]
+    today_s = of_the_last_day(state.get("days", {})).replace("them", "the turns")
     lines = ["# Passes over kernels as people write them", "",
              "Made by `python -m benchmarks.checks.kernels_passed --write`: shipped kernels (naive, experts, the zoo) and those of `benchmarks/data/kernels`,",
              "each at small sizes through random passes, both ways and at random parameters, and all else that [random programs](fuzz.md) go through.", "",
              f"{len(state['kernels'])} kernels, {state['turns']} turns, {applied:,} applications of passes, {sum(counts.values()):,} checks in all, "
-             f"{state['seconds'] / 60:.0f} minutes of processor time.", "", "| what | times |", "| --- | ---: |",
+             f"{state['seconds'] / 60:.0f} minutes of processor time{today_s}.", "", "| what | times |", "| --- | ---: |",
              *(f"| {what} | {times:,} |" for what, times in counts.most_common()), "", "## Faults by kind", "",
              "| kind | times | first at | now |", "| --- | ---: | --- | --- |",
              *(f"| {kind} | {row['times']} | `{row['first']}` | {MENDED.get(kind, '**open**')} |" for kind, row in sorted(state["faults"].items()))]
@@ -144,6 +158,7 @@ def main() -> int:
         except KirError as unread:
             faults, count = [], Counter({f"left out: {unread.diagnostics[0].id}": 1})
         turn += 1
+        state["days"] = dict(Counter(state.get("days", {})) + Counter({today(): 1}))
         state["counts"] = dict(Counter(state["counts"]) + count)
         state["seconds"] += time.process_time() - begun
         state["kernels"] = sorted({*state["kernels"], name})

@@ -25,6 +25,7 @@ from typing import Any
 from benchmarks.fuzz.checking import TooLong, limited
 from benchmarks.fuzz.making import Made
 from benchmarks.fuzz.seeds import ready
+from benchmarks.fuzz.state import of_the_last_day, today
 from kir.analysis import normalize
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
@@ -92,6 +93,8 @@ def page(state: dict[str, Any]) -> str:
         counts, read = Counter(own["counts"]), sum(own["counts"].get(k, 0) for k in ("proved", "holds", "refuted"))
         row = (surface, own["seed"] - len(own["left"]), read, *(counts[key] for key in WORDS), round(own["seconds"] / 60))
         lines.append(f"| {' | '.join(str(x) for x in row)} |")
+    days = sum((Counter(state.get(surface, EMPTY).get("days", {})) for surface in SURFACES), Counter[str]())
+    lines += ["", f"{sum(state.get(s, EMPTY)['seed'] - len(state.get(s, EMPTY)['left']) for s in SURFACES):,} in all{of_the_last_day(days)}."] if days else []
     lines += ["", "| surface | not the program, not read or refused, by reason | programs | first seed |", "| --- | --- | ---: | ---: |"]
     for surface in SURFACES:
         own = state.get(surface, EMPTY)
@@ -110,6 +113,7 @@ def take(own: dict[str, Any], seed: int, form: str, status: str, why: str, secon
     """Count a seed of a surface that is done, in whatever order they end."""
     own["left"] = sorted({*own["left"], *range(own["seed"], seed)} - {seed})
     own["seed"], own["seconds"] = max(own["seed"], seed + 1), own["seconds"] + seconds
+    own.setdefault("days", {})[today()] = own.get("days", {}).get(today(), 0) + 1
     own["counts"][status] = own["counts"].get(status, 0) + 1
     if status in ("refuted", "unread"):
         said = f"{status}: {why}"[:SHOWN]

@@ -35,6 +35,7 @@ from benchmarks.fuzz.checking import PASSES
 from benchmarks.fuzz.launching import Ready, launched
 from benchmarks.fuzz.making import DTYPES, Made
 from benchmarks.fuzz.seeds import ready as no_collector
+from benchmarks.fuzz.state import of_the_last_day, today
 from kir.analysis import normalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -213,6 +214,7 @@ def take(state: dict[str, Any], seeds: Sequence[int], found: Sequence[tuple[int,
             state["faults"].append([surface, seed, form, dtype, word, why])
             print(f"seed {seed}, {form}, {dtype}, {surface}: {word}: {why}", flush=True)
     state["left"] = sorted({*state["left"], *range(state["seed"], max(seeds) + 1)} - set(seeds))
+    state["days"] = dict(Counter(state.get("days", {})) + Counter({today(): sum(word not in WORDS[4:] for _, (*_, word, _) in found)}))
     state["counts"], state["seed"], state["seconds"] = dict(counts), max(state["seed"], max(seeds) + 1), state["seconds"] + seconds
 
 
@@ -272,7 +274,7 @@ def page(state: dict[str, Any]) -> str:
     lines = ["# Random programs on the device", "", "Made by `python -m benchmarks.fuzz.device --write`: programs of `benchmarks/fuzz/making.py`, compiled by "
              "each backend that", "takes them, launched, and compared with the interpreter, bit for bit but for the roundings of f16 and bf16.", "",
              f"{state['seed'] - len(state['left']):,} programs, {ran:,} compiled and run on {state['machine']}, in {state['seconds'] / 60:.0f} minutes of "
-             f"processes ({60 * ran / max(state['seconds'], 1e-9):,.0f} a minute).", "",
+             f"processes ({60 * ran / max(state['seconds'], 1e-9):,.0f} a minute){of_the_last_day(state.get('days', {}))}.", "",
              f"| surface | {' | '.join(WORDS)} |", f"| --- |{' ---: |' * len(WORDS)}"]
     lines += ["| " + " | ".join([s, *(f"{counts[s + ': ' + w]:,}" for w in WORDS)]) + " |" for s in SHARES]
     lines += ["", "| surface | seed | form | dtype | what | in words | mended |", "| --- | ---: | --- | --- | --- | --- | --- |"]

@@ -150,16 +150,16 @@ def followed(atheris: Any, name: str) -> None:
 
 
 def instrumented(surfaces: Sequence[str], state: Path) -> Any:
-    """atheris, with all frontends followed by it and the first texts in the state's folder, which is bounded: long for a process, so done once for all."""
+    """atheris, with the frontends of some surfaces followed by it, and the first texts in the state's folder, which is bounded: long for a process, so done
+    once for all."""
     atheris: Any = import_module("atheris")  # optional: not among what is installed
     beside = [multiprocessing.get_context("fork").Process(target=_ready, args=(surface, state)) for surface in surfaces]
     for process in beside:
         process.start()
     with atheris.instrument_imports(include=["kir.frontends", "kir.surface"]):
-        import kir.frontends.cuda.frontend
-        import kir.frontends.ptx.frontend
-        import kir.frontends.tilelang.frontend
-        import kir.frontends.triton.frontend  # noqa: F401
+        for surface in surfaces:
+            if surface in (*LANGUAGES, "ptx"):
+                import_module(f"kir.frontends.{surface}.frontend")
         for name in (x for surface in surfaces for x in FOLLOWED.get(surface, ())):
             followed(atheris, name)
         for process in beside:

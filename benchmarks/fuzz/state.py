@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def default_folder() -> Path:
 @dataclass
 class State:
     """Seeds from 0 to `seed` are done but for those that are `left`; `seconds` of processor time were spent on them. Faults by kind: how many, and the
-    first cases; and of each kind how many were there when it was `mended`."""
+    first cases; of each kind how many were there when it was `mended`; and programs by the day on which they were done."""
 
     seed: int = 0
     left: list[int] = field(default_factory=list)
@@ -36,6 +37,7 @@ class State:
     kinds: Counter[str] = field(default_factory=Counter)
     cases: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     mended: Counter[str] = field(default_factory=Counter)
+    days: Counter[str] = field(default_factory=Counter)
 
     @property
     def open(self) -> Counter[str]:
@@ -60,6 +62,7 @@ class State:
         self.left = sorted({*self.left, *range(self.seed, seed)} - {seed})
         self.seed = max(self.seed, seed + 1)
         self.forms[form] += 1
+        self.days[today()] += 1
         self.counts += counts
         self.seconds += seconds
 
@@ -76,7 +79,17 @@ class State:
             return cls()
         held = json.loads(file.read_text())
         return cls(held["seed"], held["left"], held["seconds"], Counter(held["counts"]), Counter(held["forms"]), Counter(held["kinds"]), held["cases"],
-                   Counter(held.get("mended", {})))
+                   Counter(held.get("mended", {})), Counter(held.get("days", {})))
+
+
+def today() -> str:
+    """The day, of all the world."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def of_the_last_day(days: Mapping[str, int]) -> str:
+    """How many programs of a page are of its last day, by the code of that day; "" where none is counted by days."""
+    return f"; {days[last]:,} of them by the code of {last}" if (last := max(days, default="")) else ""
 
 
 def page(state: State, mended: str) -> str:
@@ -87,7 +100,7 @@ def page(state: State, mended: str) -> str:
              "own): programs of `benchmarks/fuzz/making.py`, "
              "through everything that reads, rewrites, runs and writes programs, each result checked against the others.", "",
              f"{state.seed - len(state.left):,} programs, {checked:,} checked applications, {state.seconds / 60:.0f} minutes of processor time "
-             f"({checked / hours:,.0f} an hour).", "", "| what | times |", "| --- | ---: |"]
+             f"({checked / hours:,.0f} an hour){of_the_last_day(state.days)}.", "", "| what | times |", "| --- | ---: |"]
     lines += [f"| {k} | {v:,} |" for k, v in sorted(state.counts.items(), key=lambda kv: (-kv[1], kv[0]))]
     lines += ["", "| form of the program | programs |", "| --- | ---: |", *(f"| {k} | {v:,} |" for k, v in sorted(state.forms.items()))]
     lines += ["", "## Faults by kind", "", "| kind | times | first seed | in words | mended |", "| --- | ---: | ---: | --- | --- |"]
@@ -103,4 +116,4 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
-__all__ = ["State", "default_folder", "page"]
+__all__ = ["State", "default_folder", "of_the_last_day", "page", "today"]

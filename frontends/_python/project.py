@@ -183,7 +183,7 @@ def source_text(path: Path) -> str:
         raise error("KIR-F001", f"{path} is no text in UTF-8: its byte {bad.start} is not", needs="a Python file in UTF-8") from bad
 
 
-_UNREAD = re.compile(r"\0|[\d_]{4000,}")
+_UNREAD = re.compile(r"\0|[\d_]{4000,}|0[xX][\da-fA-F_]{3000,}")
 """What the parser of files takes and Python's own does not."""
 
 
@@ -202,8 +202,8 @@ def _refuse_deep(text: str) -> None:
         most = max(most, depth)
     if most < MOST_NESTED and text.count("elif") < MOST_NESTED and max(map(len, text.splitlines()), default=0) < MOST_NESTED:
         return
-    if found := _IN_A_ROW.search(text):
-        raise SyntaxError("it is nested too deeply", (None, text.count("\n", 0, found.start()) + 1, 1, None))
+    if row := _IN_A_ROW.search(text):
+        raise SyntaxError("it is nested too deeply", (None, text.count("\n", 0, row.start()) + 1, 1, None))
     try:
         level: list[ast.AST] = [ast.parse(text)]
     except (MemoryError, RecursionError):

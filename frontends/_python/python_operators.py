@@ -18,7 +18,16 @@ def multiplied(a: Any, b: Any) -> Any:
     many, count = (a, b) if isinstance(a, (str, bytes, list, tuple)) else (b, a)
     if isinstance(many, (str, bytes, list, tuple)) and isinstance(count, int) and len(many) * count > MOST_ITEMS:
         raise OverflowError(f"{len(many)} items, {count} times")
+    if isinstance(a, int) and isinstance(b, int) and a.bit_length() + b.bit_length() > MOST_BITS:
+        raise OverflowError("a product of too many digits")
     return operator.mul(a, b)
+
+
+def added(a: Any, b: Any) -> Any:
+    """`a + b`. Raises OverflowError for a list or text of more than MOST_ITEMS."""
+    if isinstance(a, (str, bytes, list, tuple)) and isinstance(b, (str, bytes, list, tuple)) and len(a) + len(b) > MOST_ITEMS:
+        raise OverflowError(f"{len(a) + len(b)} items")
+    return operator.add(a, b)
 
 
 def power(a: Any, b: Any) -> Any:
@@ -50,7 +59,7 @@ def listed(numbers: range) -> list[int]:
 
 
 BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
-    cst.Add: operator.add,
+    cst.Add: added,
     cst.Subtract: operator.sub,
     cst.Multiply: multiplied,
     cst.Divide: operator.truediv,

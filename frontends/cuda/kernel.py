@@ -44,6 +44,9 @@ from .values.reading import Frame, Reading
 from .values.shared_pool_views import pieces, settle
 from .values.values import Located, Mapped, Members, Nothing, Pointer, Scalar, Wide, constant
 
+MOST_NESTED = 400
+"""Blocks within one another from which a kernel is not read."""
+
 MOST_NUMBERS = 64
 """Numbers of an array inside a struct that a kernel takes by value."""
 _CAST = re.compile(r"(?:reinterpret_cast|static_cast)\s*<(?P<type>[^*()]+?)\*[^()]*>\s*\(\s*(?:\w+(?:\.|->))*(?P<name>\w+)|"
@@ -262,7 +265,12 @@ def read_kernel(
 ) -> n.Program:
     """The program of a kernel. `bindings` are its template arguments (None: it is a template and stays one), `block` the extents of the CTA
     that are known, `absent` the pointers that a call leaves out (None: not decided), `shared` the bytes of dynamic shared memory; `binding` says
-    what shapes flat arrays of the source are meant to have, and what tensor maps describe."""
+    what shapes flat arrays of the source are meant to have, and what tensor maps describe. Raises RecursionError for blocks that are nested too deeply."""
+    depth = 0
+    for mark in re.findall(r"[{}]", text(fn.node)):  # what looks for what a loop changes looks through all loops in it
+        depth += 1 if mark == "{" else -1
+        if depth > MOST_NESTED:
+            raise RecursionError("blocks nested too deeply")
     words = words_of(fn)
     x, y, z = (build.const(block[b]) if b in block else n.Var(words[b], I32) for b in BLOCK)
     geometry = Geometry((x, y, z), words)

@@ -57,7 +57,11 @@ class PtxFrontend:
         if kernel not in m.entries:
             hint = did_you_mean(kernel, list(m.entries))
             raise error("KIR-F312", f"there is no kernel '{kernel}' in {source.name}", attempt=hint, needs="" if hint else ", ".join(m.entries))
-        return read_kernel(m, m.entries[kernel], binding)
+        entry = m.entries[kernel]
+        try:
+            return read_kernel(m, entry, binding)
+        except (IndexError, KeyError, ValueError) as bad:  # what no compiler writes: an instruction of too few operands, a shape that is no number
+            raise m.text.fail("KIR-F302", f"an instruction of '{kernel}' has operands or types that do not fit: {bad}", entry.span) from bad
 
     def skeleton(self, source: Path, kernel: str) -> Binding:
         """A binding with what the text says, and "?" where a person must decide. Raises KirError as `parse` does."""

@@ -6,7 +6,7 @@ import tomllib
 from typing import Any
 
 _BEYOND = re.compile(r"\b0x[0-9a-fA-F_]{300,}|\b0b[01_]{1000,}|\b0o[0-7_]{400,}|\b[\d_]{300,}\b", re.ASCII)
-_DEEP = re.compile(r"(?:[\w-]*\s*\.\s*){200,}|(?:\{[^{}\"'\n]*=\s*){200,}|(?:\[\s*){200,}", re.ASCII)
+_DEEP = re.compile(r"(?<![\w-])(?:[\w-]{0,40} ?\. ?){200,}|(?:\{[^{}\"'\n]*=\s*){200,}|(?:\[\s*){200,}", re.ASCII)
 
 
 def loads(text: str) -> dict[str, Any]:

@@ -55,6 +55,7 @@ from typing import Any, ClassVar, Literal, Unpack, get_args, get_origin, get_typ
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Fields, KirError, Origin, did_you_mean, error, usage
+from kir.base.toml_text import loads
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.names import unlike
@@ -237,7 +238,7 @@ class Binding:
     def parse(cls, text: str, file: str = "<binding>") -> Binding:
         """The binding of a TOML text. Raises KirError KIR-F010."""
         try:
-            held = tomllib.loads(text.removeprefix("\ufeff"))
+            held = loads(text.removeprefix("\ufeff"))
         except tomllib.TOMLDecodeError as bad:
             line, column = _place_of(str(bad), text)
             raise error("KIR-F010", f"{file} is no TOML: {str(bad).partition(' (at ')[0].lower()}", needs="a binding as `kir bind` writes one",

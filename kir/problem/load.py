@@ -1,7 +1,6 @@
 """Problems found by name or by path: a folder with `problem.toml`, `reference.py` and `naive.kir`, or a file in the form of KernelBench."""
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kir.base.diagnostic import Origin, did_you_mean, error, usage
+from kir.base.toml_text import loads
 from kir.problem.problem import Problem
 from kir.problem.schema import ProblemFile
 
@@ -84,7 +84,7 @@ NEEDED = {
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as bad:  # no TOML, no UTF-8, a number of 5,000 digits
         raise error("KIR-G905", f"{file}: {'it is nested too deeply' if isinstance(bad, RecursionError) else bad}") from bad
 

@@ -31,8 +31,8 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType
-from kir.ir.visit import walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
+from kir.ir.visit import statements, substitute, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, fresh
 from kir.rewrite.match import edited, fresh_var, matched, matched_as, names_at, node_as, params_as
 
@@ -42,6 +42,11 @@ def _only(program: n.Program, site: Site, context: Context) -> Verdict:
     others = [a for s in loop.body if _addend(s, item.buffer) is None for a in accesses(s) if a.buffer == item.buffer and a.writes]
     if others:
         return unknown(f"'{item.buffer}' is set otherwise in the loop, and what was lost before is added to another sum", needs="a sum that only grows")
+    lets = {name: s.value for s in statements(loop.body) if isinstance(s, n.Let) for name in s.names}
+    added = next(e for s in loop.body if (e := _addend(s, item.buffer)) is not None)
+    if any(isinstance(x, n.Region) and x.buffer.name == item.buffer for x in walk(substitute(added, lets))):
+        return refuted(f"what is added is made of '{item.buffer}' itself, as other lanes have it", "lanes that had one sum have different ones",
+                       needs="parts that come from elsewhere")
     return proved(f"the loop only adds to '{item.buffer}'")
 
 

@@ -31,7 +31,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import buffers_named, children, names_read, substitute, walk
+from kir.ir.visit import buffers_named, children, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at
@@ -141,6 +141,8 @@ class HoldTile(Pass):
         block, i = block_and_index(program, path)
         if outside := may_lie_outside(program, path, block[i:], value):
             return Miss(outside)
+        if any(isinstance(s, n.Mma) and s.via in ("wgmma", "tcgen05") and self.reads(s, value) for s in statements(block[i:])):
+            return Miss("a product of the async proxy reads it, which sees what threads write only behind a fence")
         return Site(path, self)
 
     def _tiles(self, node: n.Stmt) -> list[n.Expr]:

@@ -356,6 +356,31 @@ def test_a_loop_that_runs_on_reads_nothing_below_its_row(trips: str, at: str, cl
     assert made and all(("clip" in program_text(q)) is clips and not ran(q, lambda: dict(values), mode="check").errors for q in made)
 
 
+PRODUCT = """kir 1
+program p
+  in A: bf16[64, 64]
+  in B: bf16[64, 64]
+  out Y: f32[64, 64]
+kernel main grid (b: 1) threads 128
+  shared As: bf16[64, 64]
+  shared Bs: bf16[64, 64]
+  As = A
+  Bs = B
+  fence_async()
+  barrier()
+  fragment acc: f32[64, 64] = 0.0
+  mma acc += trans(As, 1, 0) * trans(Bs, 1, 0) via {}
+  Y = acc
+"""
+
+
+@pytest.mark.parametrize(("via", "found"), [("mma_sync", True), ("wgmma", False)])
+def test_what_a_product_reads_through_the_async_proxy_is_not_held(via: str, found: bool) -> None:
+    """gdn_d128_sm90_pair, turn 24: threads wrote what wgmma read, without a fence."""
+    p = parse_program(PRODUCT.format(via), "p.kir")
+    assert bool([s for s in sites(pass_class("hold-tile").with_options({}), p) if "trans" in str(s.params)]) is found
+
+
 SCATTERED = """kir 1
 program p
   in X: i32[64]
@@ -434,6 +459,10 @@ MUCH = ("(1, 2) * (1 << 60)", "'ab' * (1 << 60)", "7 ** 7 ** 7 ** 7", "1 << (1 <
     ("cuda", "__global__ void k(int* y) { y[0] = 1; }\nvoid run(int* y) { k<<<1, 32>>>(>, y); }\n"),
     ("tilelang", "@T.prim_func\ndef k(x: T.Tensor((4,), 'float\0')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = 1.0\n"),
     ("triton", f"@triton.jit\ndef k(x):\n    tl.store(x, {'1' * 5000})\n"), ("tilelang", '""T""\n'), ("cuda", f"#include ({'c' * 300}\n"),
+    *(("ptx", f".version 8.0\n.target sm_90a\n.address_size 64\n.entry k(.param .u64 X)\n{tuning}{{\n.reg .b32 %r<9>; .reg .f32 %f<9>; .reg .b64 %rd<9>;\n"
+       f"{body}\nret;\n}}\n") for tuning, body in ((".maxntid 1e30, 1, 1 ", ""), ("", "shfl.sync.idx.b32 1;"), ("", "shfl.sync.idx.b32 1, 2;"),
+                                                  ("", ".reg .b32 %q<1e3>;"), ("", "ld.global.u32 %r2, [%rd1+0f7f800000];"), ("", "cvta.x2.up %r1;"),
+                                                  ("", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16;"), ("", "wgmma.u64 ;"), ("", "tensormap -1, %r1;"))),
     ("tilelang", "@T.prim_func\ndef k(x: T.Tensor((4,), T'' '')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = 1.0\n"),
     ("triton", "N = t'' '64'\n@triton.jit\ndef k(x):\n    tl.store(x, N)\n"),
     *(("triton", f"N = {much}\n@triton.jit\ndef k(x):\n    n = {much}\n    tl.store(x, n)\n") for much in MUCH),
@@ -442,6 +471,22 @@ MUCH = ("(1, 2) * (1 << 60)", "'ab' * (1 << 60)", "7 ** 7 ** 7 ** 7", "1 << (1 <
 def test_what_atheris_found_is_read_or_refused(surface: str, text: str, tmp_path: Path) -> None:
     from benchmarks.fuzz.sources import read
     assert read(surface, text, tmp_path) == ""
+
+
+@pytest.mark.parametrize(("reader", "names"), [
+    ("binding", ("byte order mark", "dots, 3000", "a meta of 0xffffffffffff")),
+    ("problem", ("utf-16", "tables, 3000 deep")),
+    ("card", ("lists, 3000 deep", "a name of digits")),
+    ("kir", ("min(1,  100000 deep", "the number 999999999999")),
+    ("ptx", ("2**31 registers", "the number 999999999999", "the number 08")),
+    ("cuda", ("100,000 digits", "for (int i = 0; i < N; + 3000 deep")),
+    ("triton", ("1 and.. 100000 deep", "a bad escape", "doubling of numbers", "strings in a row")),
+    ("tilelang", ("100,000 hexadecimal digits", "a doubled tuple"))])
+def test_monstrous_texts_are_read_or_refused(reader: str, names: tuple[str, ...]) -> None:
+    """Each ended in an internal error, in a crash of the process or after minutes; of over 1,400 that `python -m benchmarks.bad_input.monstrous` makes."""
+    from benchmarks.bad_input import monstrous
+    chosen = [m for m in monstrous.monsters() if m.reader == reader and m.name in names]
+    assert {m.name for m in chosen} == set(names) and [(m.name, wrong) for m in chosen if (wrong := monstrous.fault(m)[0])] == []
 
 
 SINGLE = """kir 1

@@ -37,7 +37,7 @@ def arrays_of(blocks: Sequence[Block]) -> Mapping[str, Together]:
             types = [p for p in i.parts if p in _OF]
             if len(types) != 3:
                 continue
-            for o, word in ((i.operands[0], types[0]), (i.operands[1], types[1])):
+            for o, word in zip(i.operands[:2], types, strict=False):
                 if not isinstance(o, Vector) or any(not isinstance(x, Name) for x in o.items):
                     continue
                 made = Together(tuple(x.name for x in o.items if isinstance(x, Name)), DTYPES[_OF[word]])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import field
+from itertools import islice
 
 from kir.base.dataclass import dataclass
 from kir.ir.types import BF16, F16, F32, I32, I64, U16, DType
@@ -75,14 +77,13 @@ class Kinds:
 
 
 def kinds_of(blocks: Sequence[Block], form: Form) -> Kinds:
-    """The kinds of a kernel's registers."""
+    """The kinds of a kernel's registers. An instruction of too few operands says nothing here, and is refused where it is read."""
     k = Kinds(form)
-    for b in blocks:
-        for i in b.instructions:
-            _moved(k, i)
-    for b in blocks:
-        for i in b.instructions:
-            _voted(k, i)
+    for look in (_moved, _voted):
+        for b in blocks:
+            for i in b.instructions:
+                with suppress(IndexError):
+                    look(k, i)
     return k
 
 
@@ -101,7 +102,7 @@ def _moved(k: Kinds, i: Instruction) -> None:
     elif op == "selp":
         k.join(name for o in i.operands[:3] for name in registers(o))
     elif op == "shfl":
-        k.join([next(registers(i.operands[0])), *registers(i.operands[1])])
+        k.join([*islice(registers(i.operands[0]), 1), *registers(i.operands[1])])
 
 
 def _voted(k: Kinds, i: Instruction) -> None:

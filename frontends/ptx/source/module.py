@@ -127,6 +127,8 @@ def _entry(tree: Tree[Token], lines: Lines) -> Entry:
             case Tree(data="parameter"):
                 parameters.append(variable(each))
             case Tree(data="tuning", children=[word, *numbers]):
+                if bad := next((x for x in numbers if x is not None and not str(x).isdigit()), None):
+                    raise lines.fail("KIR-F302", f"'{bad}' is no number of threads or CTAs", (each.meta.start_pos, each.meta.end_pos), "a whole number")
                 tuning[str(word)[1:]] = tuple(int(str(x)) for x in numbers if x is not None)
             case _:
                 rest.append(each)

@@ -79,6 +79,8 @@ def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
     """`a op b` on numbers, lists and texts."""
     a, b = r.settled(a), r.settled(b)
     if op == "add" and isinstance(a, Items) and isinstance(b, Items):
+        if len(a.items) + len(b.items) > MOST_ITEMS:
+            raise NotUnderstood(f"a list of {len(a.items) + len(b.items)} items")
         return (Listed if isinstance(a, Listed) else Items)(a.items + b.items)
     if op == "mul" and isinstance(a, (Items, str)):
         count = r.known_int(b)

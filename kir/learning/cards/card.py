@@ -257,6 +257,9 @@ def _fault(text: str, begin: int, file: str) -> KirError:
         value = json.loads(record)
     except json.JSONDecodeError as fault:
         return error("KIR-S020", f"this is not JSON: {fault.msg}", origin=Origin(file, fault.lineno, fault.colno, fault.lineno, fault.colno + 1))
+    except (ValueError, RecursionError) as fault:  # a number of 5,000 digits, a thousand lists in one another
+        line = text[:begin].count("\n") + 1
+        return error("KIR-S020", f"its record is not read: {str(fault).partition(';')[0]}", origin=Origin(file, line, 1, line, 2))
     if isinstance(value, dict) and value.get("schema") in (SCHEMA, OLDER):
         try:
             Card.model_validate_json(json.dumps(value))

@@ -34,6 +34,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Origin, did_you_mean, error, usage
+from kir.base.toml_text import loads
 from kir.problem.schema import evaluate
 
 Value = int | bool | str
@@ -146,7 +147,7 @@ def load_space(file: Path) -> Space:
         raise usage("KIR-U001", f"there is no space {toml}{f'; {near}' if near else ''}", needs="NAME.kir.in or NAME.pipeline.in with NAME.toml beside it",
                     attempt=f"kir optimize {file}, which searches for a faster one of a kernel without holes" if file.suffix in (".py", ".cu", ".kir") else "")
     try:
-        held = _File.model_validate(tomllib.loads(toml.read_text(encoding="utf-8")))
+        held = _File.model_validate(loads(toml.read_text(encoding="utf-8")))
     except tomllib.TOMLDecodeError as bad:
         raise error("KIR-U003", f"{toml} is no TOML: {bad}") from bad
     except ValidationError as bad:

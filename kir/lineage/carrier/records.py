@@ -37,6 +37,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Origin, error, usage
 from kir.base.store import HASH_PATTERN, write_atomic
+from kir.base.toml_text import loads
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
@@ -139,7 +140,7 @@ def _files(folder: Path) -> list[tuple[str, int, int]]:
 def _read(path: Path, as_of: tuple[tuple[str, int, int], ...], shipped: bool) -> Recorded:
     try:
         text = path.read_text(encoding="utf-8")
-        record = RecordFile.model_validate(tomllib.loads(text))
+        record = RecordFile.model_validate(loads(text))
         answer, family = held_by(path, record)
     except KeyError as bad:
         raise error("KIR-H140", f"{path} does not list the parameter {bad} of the text beside it", origin=Origin(str(path), 1, 1, 1, 1)) from None

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, ValidationError, model_validator
 
 from kir.base.diagnostic import KirError, Origin, error
+from kir.base.toml_text import loads
 from kir.ir.types import DTYPES
 from kir.problem.schema import ProblemFile, WorkItem, _Form, names_in
 
@@ -67,7 +68,7 @@ def read_contract(file: Path) -> ContractFile:
     """The contract of a file. Raises KirError KIR-H101, located at the field that is wrong."""
     try:
         text = file.read_text(encoding="utf-8")
-        raw = tomllib.loads(text)
+        raw = loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as bad:
         raise error("KIR-H101", f"{file}: {bad}") from bad
     if not (file.parent / "reference.py").is_file():

@@ -128,7 +128,10 @@ def _step(r: Reader, items: list[Instruction | Label]) -> None:
     if not least <= len(first.operands) <= most:
         shown = least if least == most else f"{least} to {most}"
         raise r.fail("KIR-F302", f"'{first.opcode}' takes {shown} operands, not {len(first.operands)}")
-    HANDLERS[row.name](r, first)
+    try:
+        HANDLERS[row.name](r, first)
+    except (IndexError, KeyError, ValueError) as bad:  # operands that one of its forms has and this one not; a shape that is no number
+        raise r.fail("KIR-F302", f"'{first.opcode}' has operands or a shape that do not fit") from bad
 
 
 def _under(r: Reader, i: Instruction) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kir.base.toml_text import loads
 from kir.faces.cli._options import can_be_written
 from kir.faces.cli._result import Result
 
@@ -131,14 +132,13 @@ def check(
 
 def _recorded(path: Path) -> tuple[Answer, RecordFile]:
     """A record and its answer, whether or not its hashes still fit: checking is what mends it."""
-    import tomllib
 
     from kir.base.diagnostic import error
     from kir.lineage.carrier.records import RecordFile, held_by
     from kir.surface.reading import read_text
 
     try:
-        record = RecordFile.model_validate(tomllib.loads(read_text(path)))
+        record = RecordFile.model_validate(loads(read_text(path)))
         return held_by(path, record)[0], record
     except (ValueError, OSError) as bad:
         raise error("KIR-H140", f"{path}: {str(bad).splitlines()[0]}") from None

@@ -129,8 +129,9 @@ class Variable:
     span: tuple[int, int] = (0, 0)
 
 
-_BEYOND = re.compile(r"\b\d{400,}|\.reg\b[^;<]{0,200}<\s*([1-9]\d{6,})\s*>")
-"""Numbers of very many digits, and counts of registers of a million or more."""
+_BEYOND = re.compile(r"\b\d{400,}|\.reg\b[^;<]{0,200}<\s*([1-9]\d{6,})\s*>|\.reg\b[^;<]{0,200}<\s*\d*[.a-zA-Z]|"
+                     r"\[[^][;\"]{0,200}?(?<![\w.$%])(?:0[fF][\da-fA-F]{8}|0[dD][\da-fA-F]{16}|\d+\.\d*|\d+[eE][-+]?\d+)\s*[],]")
+"""Numbers of very many digits, counts of registers of a million or more, and places that no whole number says."""
 
 
 @dataclass
@@ -156,8 +157,8 @@ def parse(text: Text) -> Form:
 def refuse_beyond(text: Text) -> None:
     """Raises KirError KIR-F302 for a number that no register holds, and for more registers than a text can use."""
     if found := _BEYOND.search(text.text):
-        raise text.fail("KIR-F302", "this is no number: no register holds it" if found[1] is None else f"{found[1]} registers are more than any text uses",
-                        found.span())
+        said = "this is no whole number that a register holds" if found[1] is None else f"{found[1]} registers are more than any text uses"
+        raise text.fail("KIR-F302", said, found.span())
 
 
 def body(tree: Tree[Token], text: Text) -> Form:

@@ -107,8 +107,8 @@ def wgmma_form(r: Reader, i: Instruction) -> tuple[str, DType, int, int, bool, l
         raise r.refuse("a sparse or saturating wgmma")
     shape = next((x for x in m.left if x.startswith("m64n")), "")
     types = [x for x in m.left if x != shape]
-    if not shape or len(types) != 3:
-        raise r.fail("KIR-F302", "wgmma names its shape and three types")
+    if not shape or len(types) != 3 or len(i.operands) < 4:
+        raise r.fail("KIR-F302", "wgmma names its shape and three types, and takes three operands and a predicate at least")
     d, a, b = types
     if a != b or a not in OPERANDS or d != "f32":
         raise r.refuse(f"a wgmma of {a} and {b} into {d}")
