@@ -49,6 +49,11 @@ class Row:
         return "broken" in self.truth or "broken" in self.gate
 
     @property
+    def is_allowed(self) -> bool:
+        """Whether it is told apart by less than the problem, or the bound beside another program, allows: then it is accepted by right."""
+        return self.is_told and not self.is_refused and str(self.cause.get("cause", "")).startswith("within the bound")
+
+    @property
     def said(self) -> str:
         """The outcome in a few words."""
         truth = self.truth.get("broken") or ("not asked" if self.is_unasked else "equivalent")
@@ -58,9 +63,9 @@ class Row:
         return f"{truth}; {gate} ({self.truth['seconds']} + {self.gate['seconds']} s)"
 
 
-def share(rows: Sequence[Row]) -> float:
-    """The part of the mutants that are told apart which the gate refuses."""
-    told = [r for r in rows if r.is_told]
+def share(rows: Sequence[Row], wrong: bool = False) -> float:
+    """The part of the mutants that are told apart which the gate refuses; `wrong`: of those by more than is allowed."""
+    told = [r for r in rows if r.is_told and not (wrong and r.is_allowed)]
     return sum(r.is_refused for r in told) / len(told) if told else 1.0
 
 
@@ -76,7 +81,9 @@ def summary(rows: Sequence[Row]) -> str:
     """The counts in a sentence."""
     told = [r for r in rows if r.is_told]
     return (f"{len(rows)} mutants of {len({r.program for r in rows})} programs by {len({r.rule for r in rows})} rules: {len(told)} are told apart by a run in "
-            f"float64 over large shapes, {sum(r.is_refused for r in told)} of them ({100 * share(rows):.1f} %) are refused by the gate's correctness stage; "
+            f"float64 over large shapes, {sum(r.is_refused for r in told)} of them ({100 * share(rows):.1f} %) are refused by the gate's correctness stage, "
+            f"{sum(r.is_allowed for r in told)} are within the bound that is stated for them, and {sum(not (r.is_refused or r.is_allowed) for r in told)} are "
+            f"wrong and accepted ({100 * share(rows, True):.1f} % of what is wrong is refused); "
             f"{sum(_equivalent(r) for r in rows)} are equivalent as far as those runs show "
             f"({sum(_equivalent(r) and r.is_refused for r in rows)} of these are refused all the same); "
             f"{sum(_unasked(r) for r in rows)} are refused, and were not run beyond that; of {sum(r.is_broken for r in rows)} "

@@ -61,6 +61,7 @@ ROWS = tuple(Row(*shape, causal) for shape in ((8, 64, 2048), (16, 16, 4096), (4
              for causal in (False, True))
 POINTS = (
     "fmha_varlen_sm90 rows=128 keys=128 stages=2",
+    "fmha_varlen_sm90 rows=128 keys=160 stages=2",
     "fmha_varlen_sm90 rows=128 keys=64 stages=2",
     *(f"fmha_varlen{causal}_stay_{end} rows=128 keys=128 stages=2 snake={snake} fast={fast}" for end in ("sm90", "tilelang")
       for causal in ("", "_causal") for snake in (True, False) for fast in (0, 1)),

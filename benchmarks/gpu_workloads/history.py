@@ -36,6 +36,10 @@ FLOORS = {("conv2d", "cuda"): 1.0, ("gemm", "cuda"): 0.93, ("topk", "cuda"): 1.0
 """What no row may be below."""
 ALONE = {("gemm", "tilelang"): "4096 x 4096 x 4096", ("gemm", "triton"): "4096 x 4096 x 4096"}
 """The one row that a figure is asked of."""
+ASKED_OF = {"gemm_grouped": "loop of torch.mm"}
+"""The reference that a figure is asked of, where it is one of several; rows and means are of the fastest all the same."""
+ASKED_AT = {("bmm", "tilelang"): "4 of 4096 x 4096 x 4096", ("bmm", "triton"): "4 of 4096 x 4096 x 4096"}
+"""The row at which a figure is asked, where others are measured all the same."""
 SLOWEST, SHOWN = 4, 5
 """Rows of a missed cell that the page shows, and other ways of each."""
 
@@ -114,17 +118,20 @@ def gathered() -> Iterator[dict[str, Any]]:
     yield from (one for _, of in sorted(many.items()) for one in of.values())
 
 
-def cells() -> dict[tuple[str, str], dict[str, tuple[float, str]]]:
-    """Of each workload on a surface: of each row how many times as fast as the fastest reference KIR's fastest kernel is, and which. Code for sm_80 is no
-    cell: it runs on another device's behalf."""
+def cells(asked: bool = False) -> dict[tuple[str, str], dict[str, tuple[float, str]]]:
+    """Of each workload on a surface: of each row how many times as fast as the fastest reference KIR's fastest kernel is, and which; `asked`: as the one that
+    the figure is asked of, at the rows at which it is. Code for sm_80 is no cell: it runs on another device's behalf."""
     out: dict[tuple[str, str], dict[str, tuple[float, str]]] = {}
     for name in WORKLOADS:
+        of = ASKED_OF.get(name, "") if asked else ""
         for row in _lines(ROOT / RESULTS / f"gpu-workloads-{name}.jsonl"):
-            theirs = [t["median"] for t in row["taken"] if not t["ours"] and not t["fault"]]
+            theirs = [t["median"] for t in row["taken"] if not t["ours"] and not t["fault"] and of in t["way"]]
             for t in row["taken"] if theirs else ():
-                if t["ours"] and not t["fault"] and "sm80" not in t["way"] and row["shape"].startswith(ALONE.get((name, surface(t["way"])), "")):
-                    of = out.setdefault((name, surface(t["way"])), {})
-                    of[row["shape"]] = max(of.get(row["shape"], (0.0, "")), (min(theirs) / t["median"], t["way"]))
+                cell = name, surface(t["way"])
+                at = ALONE.get(cell, ASKED_AT.get(cell, "") if asked else "")
+                if t["ours"] and not t["fault"] and "sm80" not in t["way"] and row["shape"].startswith(at):
+                    rows = out.setdefault(cell, {})
+                    rows[row["shape"]] = max(rows.get(row["shape"], (0.0, "")), (min(theirs) / t["median"], t["way"]))
     return out
 
 
@@ -140,19 +147,22 @@ def missed(name: str, of: str, rows: Mapping[str, tuple[float, str]]) -> str:
 
 def page(every: list[dict[str, Any]], limits: list[dict[str, Any]], notes: Sequence[str] = ()) -> str:
     """The page: all cells, then what binds."""
-    found = cells()
+    found, wanted = cells(), cells(asked=True)
     out = ["# What binds where a figure of the workloads is not reached", "",
            "Written by `python -m benchmarks.gpu_workloads.history --write` from the samples of [gpu-workloads](../../benchmarks/results/gpu-workloads.md), "
            "from `workloads-ways.jsonl` beside them (the fastest ways that a row was ever computed in, by their best samples, or by what they took when they "
            "were tried) and from `workloads-limits.toml`, which says what binds, by measured rates of units ([micro-benchmarks](micro-benchmarks.md)) and by "
-           "instructions of compiled kernels ([workloads-sass](workloads-sass.md)). A ratio is how many times as fast as the fastest reference of the run.",
+           "instructions of compiled kernels ([workloads-sass](workloads-sass.md)). A ratio is how many times as fast as the fastest reference of the run; "
+           "where a figure is asked of one reference alone, or at one row, what is reached there stands in brackets.",
            "", "| workload | surface | asked of the mean | mean | rows | rows from 1.0 on | least | misses |",
            "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"]
     for (name, of), rows in sorted(found.items()):
         floor = f", no row below {FLOORS[name, of]}" if (name, of) in FLOORS else ""
         least, (ratio, _) = min(rows.items(), key=lambda one: one[1])
-        out.append(f"| {name} | {SURFACES[of]} | {_figure(name, of)}{floor} | {_mean(rows):.3f} | {len(rows)} | {sum(r >= 1.0 for r, _ in rows.values())} | "
-                   f"{ratio:.3f} ({least}) | {missed(name, of, rows)} |")
+        alone = f", of the {ASKED_OF[name]}" if name in ASKED_OF else f", at {ASKED_AT[name, of]}" if (name, of) in ASKED_AT else ""
+        mean = f"{_mean(rows):.3f}{f' ({_mean(wanted[name, of]):.3f})' if alone else ''}"
+        out.append(f"| {name} | {SURFACES[of]} | {_figure(name, of)}{floor}{alone} | {mean} | {len(rows)} | {sum(r >= 1.0 for r, _ in rows.values())} | "
+                   f"{ratio:.3f} ({least}) | {missed(name, of, wanted[name, of])} |")
     for limit in limits:
         out += ["", f"## {limit['of']}", "", f"**What binds.** {limit['binds']}", "", f"**What was tried.** {limit['tried']}"]
         for name, of in (cell.split() for cell in limit["cells"]):

@@ -25,12 +25,9 @@ from kir.learning.tune.rank import promised
 from kir.problem import load_problem
 from kir.rewrite import Context, run
 
-ALONE = ' then surface-option{option=min_ctas value="1"}@main'
-"""A step behind an answer: its compiler need not keep registers for a second CTA, to which it would spill one."""
 ANSWERS = {
     "rows": (
         "rows(threads=1024, items=4, room=4096, bits=11)",
-        f"rows(threads=1024, items=4, room=4096, bits=11){ALONE}",
         "rows(threads=512, items=4, room=1024, bits=11)",
         "rows(threads=256, items=4, room=1024, bits=8)",
         "rows(threads=128, items=8, room=1024, bits=8)",
@@ -147,10 +144,8 @@ def key(surface: str, answer: str, sizes: tuple[int, int, int]) -> Key:
 
 
 def program(of: Key) -> Program:
-    """The naive program with that answer of radix select in its place, and the steps behind it; for TileLang with the barriers of its own alone."""
-    answer, _, then = of[1].partition(" then ")
-    words = "; ".join(x for x in (f'radix-select{{answer="{answer}"}}@main', then) if x)
-    made = run(promised(load_problem("topk").naive, (), ALIGN), words, Context(target("sm_90a")))
+    """The naive program with that answer of radix select in its place; for TileLang with the barriers of its own alone."""
+    made = run(promised(load_problem("topk").naive, (), ALIGN), f'radix-select{{answer="{of[1]}"}}@main', Context(target("sm_90a")))
     steps = "; ".join(f'surface-option{{option=tl_disable_thread_storage_sync value="true"}}@{k.name}' for k in made.program.kernels)
     return run(made.program, steps, Context(target("sm_90a"))).program if of[0] == "tilelang" and of[1] != PLAIN["tilelang"] else made.program
 

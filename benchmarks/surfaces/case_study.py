@@ -27,12 +27,16 @@ from kir.ir.nodes import Program
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
 from kir.learning.cards.use import applications
+from kir.learning.tune.device import with_shape
 from kir.learning.tune.rank import modelled
 from kir.problem import Problem, Shape, load_problem
+from kir.problem.problem import shape_of
 from kir.rewrite import Context, Pipeline, run
 
 PAGE = Path(__file__).parents[2] / "docs" / "tables" / "workloads-case-study.md"
 KEPT, FORGETTING = Path(__file__).parents[1] / "results" / "case-study.jsonl", Path(__file__).parent / "forgetting"
+AT = ("B=1,L=1024,H=16,G=3", "B=1,L=1024,H=48")
+"""Sizes of the two: a quarter of the tokens that workloads have, for the naive programs take as many times longer."""
 THEIRS, LEAST, MOST = "flash_qla", 1.01, 16
 """Whose kernels the cards are of, how much faster a program is to be for each step, and how many steps are taken at most."""
 BREADTH, PATIENCE = 6, 3
@@ -59,7 +63,11 @@ def hosts() -> dict[str, tuple[Problem, Shape]]:
     """The problems, each with the sizes at which it is modelled and measured."""
     problems = {"our gated delta rule (`skills/problems/gdn_d128`)": load_problem("gdn_d128"),
                 "a linear attention that forgets (`benchmarks/surfaces/forgetting`)": load_problem(FORGETTING)}
-    return {name: (each, each.shape("long")) for name, each in problems.items()}
+    out = dict[str, tuple[Problem, Shape]]()
+    for (name, each), sizes in zip(problems.items(), AT, strict=True):
+        shape = shape_of(each, sizes)
+        out[name] = with_shape(each, shape), shape
+    return out
 
 
 def climbed(program: Program, shape: Shape, cards: Sequence[Card]) -> list[tuple[Step, Program]]:
@@ -96,10 +104,11 @@ def climbed(program: Program, shape: Shape, cards: Sequence[Card]) -> list[tuple
 def timed(programs: Sequence[Program], problem: Problem, shape: Shape) -> None:
     """Judges programs on the GPU at hand, written as CUDA, and keeps what it says and their medians at a shape, in seconds."""
     from kir.gate.gpu import Gpu, Options, gate_gpu
+    from kir.gate.gpu.oracle import sharing
 
-    with Gpu.open(KEPT.parents[2] / "build" / "case-study") as gpu:
+    with sharing() as shared, Gpu.open(KEPT.parents[2] / "build" / "case-study") as gpu:
         for program in programs:
-            options = Options(shapes=(shape.name,), panel=False, sanitize=False, interpret=False, replay=False)
+            options = Options(shapes=(shape.name,), panel=False, sanitize=False, interpret=False, replay=False, shared=shared, reuse=True)
             verdict = gate_gpu(gpu, program, problem, "cuda", options=options)
             row = next((r for r in verdict.profile if r.kind == "measured" and r.shape == shape.name), None)
             made = {"program": content_hash(program), "accepted": verdict.accepted and row is not None, "reason": verdict.reason,
@@ -133,7 +142,7 @@ def page(cards: Sequence[Card], found: dict[str, Study], by: dict[str, dict[str,
            f"{', '.join(f'`{card.name}`' for card in cards)}.", "",
            "From each naive program the applications are followed after which the cost model has it fastest on an "
            f"H200, {BREADTH} ways at a time, and those to the fastest are told; a step is worth it from {LEAST - 1:.0%} on. Each program was then "
-           "judged by the gate on a GPU and timed there (`--measure`), written as CUDA.", ""]
+           "judged by the gate on a GPU and timed there (`--measure`), written as CUDA, at {' and '.join(AT)}.", ""]
     for name, each in found.items():
         out += [f"## On {name}", "", f"{len(each.apply)} of them apply to the naive program: {', '.join(f'`{x}`' for x in each.apply)}.", "",
                 "| step | card | modelled before | after | times as fast | measured before | after | times as fast |",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +13,9 @@ from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.measures.measure import measure
 from kir.ir.measures.naive import is_naive
-from kir.ir.nodes import Buffer, Program
+from kir.ir.nodes import Buffer, Let, Program
 from kir.ir.printer import program_text
-from kir.ir.visit import walk
+from kir.ir.visit import names_read, walk
 from kir.lineage.candidates import LOWERS_NONE, Candidate, candidates, component, in_order
 from kir.lineage.carrier import declared
 from kir.lineage.records.record import Condition, Header, Violation
@@ -24,6 +24,7 @@ from kir.lineage.walk import Move
 from kir.problem import load_problem
 from kir.rewrite import Context, Pass, Site, Step, Verdict, apply
 from kir.rewrite.anchor import anchor_text
+from kir.rewrite.edit import node_at
 from kir.rewrite.pipelines.pipeline import find_site
 from kir.rewrite.registry import failed
 
@@ -78,6 +79,11 @@ class PassEngine:
         """Every usable pass, what is peeled first in front."""
         return in_order(self.only)
 
+    @cached_property
+    def put_off_first(self) -> frozenset[str]:
+        """The passes that a plan puts off before others."""
+        return frozenset(cls.name for cls in self.passes if cls.one_of_several)
+
     def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Iterator[Candidate]:
         """Every place from which some pass's forward direction restores the program exactly, passes ``delayed`` last.
 
@@ -113,7 +119,7 @@ class PassEngine:
                     self.failures[cls.name] = failed(cls, "in a walk, which went on without it", fault)
             places = tuple(_Place(each, number, component(program, each.handle.taken[1], each.name in carriers), each.name in carriers)
                            for number, each in enumerate(found))  # sites of the backward direction have been tried
-            self._seen[key] = _Known(program, places)
+            self._seen[key] = _Known(program, _written_out_first(program, places))
         return self._seen[key]
 
     def _refused(self, known: _Known, candidate: Candidate) -> bool:
@@ -190,6 +196,21 @@ class PassEngine:
             found: Iterable[Any] = is_naive(program, **self.naive_arguments)
             self._naive[key] = tuple(Violation(anchor=each.anchor, clause=each.clause, message=each.message) for each in found)
         return self._naive[key]
+
+
+def _written_out_first(program: Program, places: tuple[_Place, ...]) -> tuple[_Place, ...]:
+    """The places with those that write a name out ahead of what takes the tile apart that the name is of."""
+    ahead: dict[str, float] = {}
+    for each in places:
+        site: Site = each.candidate.handle
+        if type(site.params).by_elements and each.component < LOWERS_NONE:
+            for name in names_read(node_at(program, site.path)):
+                ahead[name] = min(each.component - 0.5, ahead.get(name, LOWERS_NONE))
+
+    def turn(each: _Place) -> float:
+        node = node_at(program, each.candidate.handle.path)
+        return min((ahead.get(name, LOWERS_NONE) for name in node.names), default=LOWERS_NONE) if isinstance(node, Let) else LOWERS_NONE
+    return tuple(replace(each, component=min(each.component, turn(each))) if each.component < LOWERS_NONE else each for each in places) if ahead else places
 
 
 def conditions_of(item: Pass, verdicts: Iterable[tuple[str, Verdict]]) -> tuple[Condition, ...]:

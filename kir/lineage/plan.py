@@ -7,7 +7,7 @@ the smallest measure), and the best order is kept. The search is bounded in desc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -51,11 +51,12 @@ class Descent:
 
 
 def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Callable[[str], None] = lambda text: None,
-         late: Callable[[], bool] = lambda: False) -> Descent:
+         late: Callable[[], bool] = lambda: False, first: Collection[str] = ()) -> Descent:
     """The best order found: passes named in ``delayed`` are undone only when no other can be, the last of them last.
 
     What to put off beside what is put off already is asked first of the descents that came nearest to naive. A pass that a descent did
-    not use is not put off in it: that would change nothing. The search ends when ``most`` programs have been seen, or it is ``late``.
+    not use is not put off in it: that would change nothing. Passes named in ``first`` are put off before others. The search ends when ``most`` programs
+    have been seen, or it is ``late``.
     """
     seen: set[str] = set()
     best = descend(program, engine, (), seen, late)
@@ -63,7 +64,7 @@ def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Call
     tried: set[tuple[str, ...]] = {()}
     while best.violations and waiting:
         *_, parent = heappop(waiting)
-        for names in _more(parent):
+        for names in _more(parent, first):
             if names in tried or len(seen) >= most or len(tried) >= MOST_DESCENTS or late():
                 continue
             tried.add(names)
@@ -78,10 +79,11 @@ def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Call
     return best
 
 
-def _more(parent: Descent) -> Iterator[tuple[str, ...]]:
-    """What a descent put off, and one pass more that it used, at each place in the order. What it used last is asked first: what only hardware
-    explains is worth something while the rest is there, and is undone before the rest if it can be."""
-    for name in reversed(parent.used):
+def _more(parent: Descent, first: Collection[str]) -> Iterator[tuple[str, ...]]:
+    """What a descent put off, and one pass more that it used, at each place in the order. What it used last is asked first, behind those named in ``first``:
+    what only hardware explains is worth something while the rest is there, and is undone before the rest if it can be."""
+    last_first = parent.used[::-1]
+    for name in (*(name for name in last_first if name in first), *(name for name in last_first if name not in first)):
         if name not in parent.delayed:
             yield from ((*parent.delayed[:at], name, *parent.delayed[at:]) for at in reversed(range(len(parent.delayed) + 1)))
 

@@ -48,7 +48,7 @@ def walk_back(program: Program, header: Header, engine: PassEngine, judge: Judge
         def late() -> bool:
             refused = gating.done() and (gating.exception() is not None or not gating.result().accepted)
             return refused or 0 < budget.seconds < 3 * (time.monotonic() - begun)
-        delayed = () if until else plan(program, engine, look, late=late).delayed
+        delayed = () if until else plan(program, engine, look, late=late, first=engine.put_off_first).delayed
         judgement = gating.result()
     if not judgement.accepted:
         raise _refused(header, judgement)

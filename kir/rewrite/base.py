@@ -145,6 +145,11 @@ class Pass:
     """The smallest value of a whole-number parameter, where that is not 0 (or its default, if that is below 0)."""
     walked: ClassVar[bool] = True
     """Whether a walk to naive undoes it; False where that leads to a form that only a surface asks for."""
+    one_of_several: ClassVar[bool] = False
+    """Whether undoing it takes one statement apart where another pass may take all of a block apart together, and no longer can then: where a walk does not
+    come to its end, that is what it puts off first."""
+    by_elements: ClassVar[bool] = False
+    """Whether undoing it takes the tiles apart that a statement names: what could be written out there no longer can then, so a walk does that first."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

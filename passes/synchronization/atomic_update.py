@@ -22,7 +22,7 @@ pipeline: `atomic-update@main/j/count`
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from kir.base.dataclass import dataclass
 from kir.base.instructions import table
@@ -32,10 +32,11 @@ from kir.ir.types import DType, TileType
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, kernel_of
-from kir.rewrite.match import block_and_index, edited, matched, node_as
+from kir.rewrite.match import block_and_index, edited, matched, matched_as, node_as
 
 ATOMICS = {"add": "atomic_add", "max": "atomic_max", "min": "atomic_min", "and": "atomic_and", "or": "atomic_or", "xor": "atomic_xor"}
 """Atomics by the operation that they do."""
+RELAXED = n.attrs(order="relaxed")
 WIDTHS = {"atomic_add": ("i32", "u32", "u64", "f32", "f16", "bf16", "f64")}
 """Dtypes that have the operation in hardware (PTX ISA, `atom`); other operations take integers of 32 and 64 bits."""
 
@@ -87,11 +88,21 @@ def _written(at: n.Region, op: str, operand: n.Expr, name: str | None) -> n.Bloc
     return (store,) if name is None else (n.Let((name,), n.Load(at)), store)
 
 
+def _alone(k: n.Kernel) -> bool:
+    """Whether no other CTA runs beside one of a kernel."""
+    return not k.cluster and all(build.is_const(a.extent, 1) for a in k.grid)
+
+
+def _call(s: n.Stmt) -> n.Expr | None:
+    """The call that a statement is, or names."""
+    return s.call if isinstance(s, n.Eval) else s.value if isinstance(s, n.Let) and len(s.names) == 1 else None
+
+
 def _atomic(s: n.Stmt) -> tuple[n.Region, str, n.Expr, str | None] | None:
     """(place, operation, operand, name of the old value) of an atomic."""
-    call = s.call if isinstance(s, n.Eval) else s.value if isinstance(s, n.Let) and len(s.names) == 1 else None
+    call = _call(s)
     op = next((op for op, fn in ATOMICS.items() if isinstance(call, n.Call) and call.fn == fn), None)
-    if op is None or not isinstance(call, n.Call) or call.attrs or len(call.args) != 2:
+    if op is None or not isinstance(call, n.Call) or call.attrs not in ((), RELAXED) or len(call.args) != 2:
         return None
     at, operand = call.args
     if not isinstance(at, n.Region) or not isinstance(operand, n.Expr) or not isinstance(at.type, DType):
@@ -101,7 +112,7 @@ def _atomic(s: n.Stmt) -> tuple[n.Region, str, n.Expr, str | None] | None:
 
 @dataclass(frozen=True)
 class AtomicUpdate(Pass):
-    """No parameters."""
+    """`order` is what the atomic says of other accesses: nothing (which is all that the machine can), or `relaxed`."""
 
     intent: ClassVar[str] = "atomics"
     catalogue: ClassVar[tuple[int, ...]] = (49,)
@@ -110,6 +121,8 @@ class AtomicUpdate(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P490", "validity", "dtype", "an instruction does the operation on the dtype", _has_dtype),
     )
+
+    order: Literal["", "relaxed"] = ""
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store that updates its place, or a let that keeps the value that the next statement updates."""
@@ -127,13 +140,13 @@ class AtomicUpdate(Pass):
         block, i = block_and_index(program, site.path)
         found = matched(_update(block, i))
         at, op, operand, name = found
-        call, s = build.call(ATOMICS[op], at, operand), block[i]
+        call, s = replace(build.call(ATOMICS[op], at, operand), attrs=RELAXED if self.order else ()), block[i]
         made: n.Stmt = n.Eval(call) if name is None else n.Let((name,), call)
         made = replace(made, label=s.label, origin=s.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
         return edited(program, site.path, (made,), 0, 1 if name is None else 2)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At an atomic of a kernel with one thread in a CTA, on memory of the CTA."""
+        """At an atomic of a kernel with one thread in a CTA, on memory of the CTA, or on any where it is the only CTA."""
         if not isinstance(node, (n.Eval, n.Let)):
             return None
         found = _atomic(node)
@@ -141,9 +154,9 @@ class AtomicUpdate(Pass):
             return None
         if not build.is_const(kernel_of(program, path).threads, 1):
             return Miss("several threads may do it at once")
-        if found[0].buffer.space != "shared":
+        if found[0].buffer.space != "shared" and not _alone(kernel_of(program, path)):
             return Miss("other CTAs may do it at once")
-        return Site(path, self)
+        return Site(path, AtomicUpdate("relaxed" if matched_as(_call(node), n.Call).attrs else ""))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A read and a write."""

@@ -26,7 +26,7 @@ from kir.analysis.tiles.retile import CannotRetile
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, TileType, shape_of
+from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, names_in
@@ -159,7 +159,8 @@ def _one_by_one(r: n.Region) -> n.Region | None:
     only = r.index[0] if len(r.index) == 1 else None
     if not isinstance(only, n.Span) or not isinstance(only.extent, int) or only.step not in (1, build.const(1)):
         return None
-    return n.Region(r.buffer, (build.add(build.call("iota", build.const(only.extent)), only.lo),))
+    number = build.cast(build.call("iota", build.const(only.extent)), dtype_of(only.lo.type))
+    return n.Region(r.buffer, (build.add(number, only.lo),))
 
 
 def _narrowed(found: _Update, j: n.Var, spread: bool, label: str | None) -> n.Stmt:

@@ -60,6 +60,7 @@ class PanelProduct(Pass):
     claim: ClassVar[str] = "A product of whole panels is one statement, which the surface may give to tensor cores or to registers."
     numerics: ClassVar[str] = "reassociated(k)"
     provides: ClassVar[tuple[str, ...]] = ("mma",)
+    by_elements: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P865", "validity", "aliasing", "no update changes what a later one reads", _operands_stay),)
 

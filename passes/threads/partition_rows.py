@@ -96,8 +96,9 @@ def distinct(program: n.Program, site: Site, context: Context) -> Verdict:
     moving = {v.name for v, _ in axes}
     index = [i for i in place.index if isinstance(i, n.Expr) and names_read(i) & moving]
     kept = build.const(True) if s.mask is None else element(s.mask, names[len(names) - len(shape_of(s.mask.type)):])
-    around = [(x.var, d) for _, x in enclosing(program, site.path) if isinstance(x, n.For) and x.kind == "serial"
-              and from_zero(x) and (d := build.int_value(x.hi)) is not None]
+    around = [*((n.Var(a.name, I32), d) for a in kernel_of(program, site.path).grid if (d := build.int_value(a.extent)) is not None),
+              *((x.var, d) for _, x in enclosing(program, site.path) if isinstance(x, n.For) and x.kind == "serial"
+                and from_zero(x) and (d := build.int_value(x.hi)) is not None)]
     outer = [(v, d) for v, d in around if any(v.name in names_read(e) for e in (*index, kept))]
     every = [*outer, *((v, d) for (v, _), d in zip(axes, counts, strict=True))]
     values = counted_out([v for v, _ in every], [d for _, d in every], [*(v for v, _ in outer), *index, kept])
@@ -136,6 +137,7 @@ class PartitionRows(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (47,)
     claim: ClassVar[str] = "All threads of the CTA work on a row side by side."
     provides: ClassVar[tuple[str, ...]] = ("rows",)
+    one_of_several: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P471", "validity", "aliasing", "iterations are independent", _independent),
         Precondition("KIR-P911", "validity", "aliasing", "no two iterations write one element", distinct),

@@ -3,6 +3,7 @@ a run in float64, and the gate refuses a fixed sample. All of them: `python -m b
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -233,7 +234,11 @@ def test_the_page_counts_what_is_told_apart_and_names_what_is_not_refused() -> N
     assert "| p.kir | 5 | 2 | 1 | 2 |" in text and "| carry-dropped | 2 | 2 | 1 | 0 |" in text and "| edge-moved | 2 | 0 | 0 | 2 |" in text
     assert "| p.kir | carry-dropped | `main/x` | a \\| b | large | inf | 3 | tame inputs |" in text
     assert "- p.kir: it took more than 60 seconds (1 mutant)" in text
-    assert share(rows) == 0.5 and share([]) == 1.0
+    assert share(rows) == share(rows, True) == 0.5 and share([]) == 1.0
+    within = {"cause": "within the bound", "bound": 0.5}
+    allowed = [replace(r, cause=within) if r.is_told and not r.is_refused else r for r in rows]
+    assert share(allowed) == 0.5 and share(allowed, True) == 1.0
+    assert "1 are within the bound that is stated for them, and 0 are wrong and accepted" in values(allowed)
     assert all(f"- `{r.name}`: " in text for r in RULES)
     page = with_values("# First\n\nkept\n", rows)
     assert page.startswith("# First\n\nkept\n\n" + TITLE) and with_values(page, rows) == page

@@ -129,10 +129,11 @@ def test_rows_of_no_group_are_left_alone() -> None:
     assert np.isnan(found[:5]).all() and np.isnan(found[140:]).all()
 
 
-def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_size() -> None:
-    made, wanted = filled("gemm_sm80", "sm_80", "bf16", rows=128, stages=4)
-    every = general(load_space(FOLDER / "gemm_sm80.toml"), made, wanted, target("sm_80"))
-    for at in ("tail", "odd"):
+@pytest.mark.parametrize(("name", "shapes"), [("gemm_sm80", ("tail", "odd")), ("bmm_sm80", ("odd",))])
+def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_size(name: str, shapes: tuple[str, ...]) -> None:
+    made, wanted = filled(name, "sm_80", "bf16", rows=128, stages=4)
+    every = general(load_space(FOLDER / f"{name}.toml"), made, wanted, target("sm_80"))
+    for at in shapes:
         shape = wanted.shape(at)
         inputs = wanted.inputs(shape, seed=3)
         found = run(every, inputs, wanted.scalars(shape), mode="check")

@@ -393,7 +393,8 @@ class Expressions:
             return f"tl.extra.cuda.{waits[e.fn]}()"
         if e.fn == "pack" and (asm := packed(e)) is not None:
             operands = ", ".join(map(self.tensor, asm.operands))
-            return f'tl.inline_asm_elementwise("{asm.text}", "{asm.constraints}", [{operands}], dtype={asm.result}, is_pure=True, pack={asm.pack})'
+            text = f'tl.inline_asm_elementwise("{asm.text}", "{asm.constraints}", [{operands}], dtype={asm.result}, is_pure=True, pack={asm.pack})'
+            return f"tl.cast({text}, {asm.cut})" if asm.cut else text
         made = spelled(e.fn, tuple(dtype_of(a.type) for a in args), dict(e.attrs)) if e.of is None else None
         if made is None:
             raise refuse("KIR-B008", f"Triton has no spelling for '{e.fn}'")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 LAUNCH = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "grid", "warmup", "self"})
 """What a launch takes beside the parameters of a kernel: one of that name would be that option."""
-KEPT = frozenset({"num_warps", "num_stages", "self"})
+KEPT = frozenset({"num_warps", "num_stages", "num_ctas", "self"})
 """Such names that parameters and metas of a kernel that came from Triton may have: they keep them, as callers say them."""
 COMBINING = ("product_of_two", "and_of_two", "sum_of_two", "or_of_two", "xor_of_two")
 """Functions that an emitted module brings along."""

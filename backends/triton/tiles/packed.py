@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kir.base.dataclass import dataclass
+from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import F32, U8, U16, dtype_of
+from kir.ir.types import F16, F32, U8, U16, U32, dtype_of
 
 PAIRS = {("e8m0", "ru"): "cvt.rp.satfinite.ue8m0x2.f32", ("f4e2m1", "sat"): "cvt.rn.satfinite.e2m1x2.f32"}
 """Instructions of two float32 by the dtype and the rounding."""
@@ -14,13 +15,14 @@ BYTES = 4
 
 @dataclass(frozen=True)
 class Packed:
-    """An inline asm: its text, its constraints, how many elements it is for, its result's name in Triton, and its operands."""
+    """An inline asm: its text, its constraints, how many elements it is for, its result's name in Triton, its operands, and what its result is cut to."""
 
     text: str
     constraints: str
     pack: int
     result: str
     operands: tuple[n.Expr, ...]
+    cut: str = ""
 
 
 def packed(e: n.Call) -> Packed | None:
@@ -34,6 +36,14 @@ def packed(e: n.Call) -> Packed | None:
             if dtype == U16.name and narrow.bits == 8:
                 return _pair(word, low, high)
             return _bytes(word, low, high) if dtype == U8.name and narrow.bits == 4 else None
+        case (n.Cast(n.Call(fn="unpack", args=(n.Expr() as both,)) as halves, narrow, rounding),) if dtype_of(halves.type) == F16 and dtype == U8.name:
+            if (narrow.name, rounding) != ("f4e2m1", "sat"):
+                return None
+            text = "{ .reg .b8 q; cvt.rn.satfinite.e2m1x2.f16x2 q, $1; cvt.u32.u8 $0, q; }"
+            return Packed(text, "=r,r", 1, "tl.uint32", (both,), "tl.uint8")
+        case (n.Cast(n.Call(fn="unpack", args=(n.Expr() as byte_,)) as parts, narrow, "rn"),) if dtype_of(parts.type).name == "f4e2m1" and narrow == F16:
+            text = "{ .reg .b8 q; cvt.u8.u32 q, $1; cvt.rn.f16x2.e2m1x2 $0, q; }"
+            return Packed(text, "=r,r", 1, "tl.uint32", (build.cast(byte_, U32),)) if dtype == U32.name and dtype_of(byte_.type) == U8 else None
         case (n.Call(fn="vec", args=(n.Call(fn="pack") as byte, n.Const(value=0, dtype=zero))),) if dtype == U16.name and zero == U8:
             match byte.args:
                 case (n.Cast(n.Call(fn="vec", args=(n.Expr() as low, n.Expr() as high)), narrow, rounding),) if (narrow.name, rounding) in PAIRS:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -104,7 +105,11 @@ def run(given: argparse.Namespace) -> None:
     """All kernels of the packages, some processes at once; one that ends is started again without the kernel that it ended with."""
     stage = STAGES[given.prepare]
     given.out.mkdir(parents=True, exist_ok=True)
-    lines = listing(given.packages, given.only, given.without, frozenset() if given.again else already())
+    lines = listing(given.packages, given.only, given.without, frozenset() if given.again or given.sample else already())
+    if given.sample:
+        right = sorted({r["case"] for r in recorded().values() if r["state"] == "equal"} & {x["case"] for x in lines})
+        drawn = set(random.Random(given.seed).sample(right, min(given.sample, len(right))))
+        lines = [x for x in lines if x["case"] in drawn]
     write_atomic(given.out / "kernels.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
     claims = given.out / f"taken-{stage}"
     shutil.rmtree(claims, ignore_errors=True)
@@ -149,6 +154,12 @@ def _note(file: Path, why: str) -> None:
             to.write(json.dumps({**row, "state": "crashed", "reason": why}) + "\n")
 
 
+def recorded() -> dict[str, Row]:
+    """The rows of the page, by their kernels."""
+    kept = RESULTS.with_suffix(".jsonl")
+    return {r["case"]: r for line in (kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []) if (r := json.loads(line))}
+
+
 def rows_of(folder: Path) -> list[Row]:
     """The last line about each kernel of a run that came to an end, and of those that could not be prepared, why."""
     rows = {case: row for case, row in found(folder, STAGES[True]).items() if row["state"] not in ("ready", BEGUN)}
@@ -169,6 +180,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="kernels with this word in their names")
     parser.add_argument("--without", action="append", default=[], help="kernels whose FILE::KERNEL fits this pattern are left out")
     parser.add_argument("--again", action="store_true", help="those, too, that are known to be right")
+    parser.add_argument("--sample", type=int, default=0, help="so many, drawn by chance, of those that the page says are right: are they still?")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--commit", default="", help="whose code this is, for rows of a sample")
     parser.add_argument("--prepare", action="store_true", help="only read, write back and bind: no device is needed")
     given = parser.parse_args(words)
     if given.packages == ["work"]:
@@ -185,8 +199,9 @@ def main(words: Sequence[str]) -> int:
     if given.packages != ["page"]:
         write_atomic(given.out / "device.txt", device_name())
     made: dict[str, Any] = {r["case"]: r for r in rows_of(given.out)}
-    kept = RESULTS.with_suffix(".jsonl")
-    old = {r["case"]: r for line in (kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []) if (r := json.loads(line))}
+    if given.sample:
+        made = {case: {**row, "again": given.commit} for case, row in made.items()}
+    old = recorded()
     rows = [{**old, **made}[k] for k in sorted({**old, **made})]
     where = RESULTS.parent if given.packages == ["page"] else given.out
     write_atomic(where / "gpu-bound.jsonl", "".join(json.dumps(r) + "\n" for r in rows))

@@ -28,7 +28,7 @@ def page(rows: Sequence[Row], device: str) -> str:
         lines.append(f"| {package} | {states.total()} | {sum(counts)} | {' | '.join(map(str, counts))} |")
     lines += ["", f"{len(right)} kernels are right, {sum(r['measured']['equal'] for r in right)} of them bit for bit. {len(timed)} were timed; {within} "
               f"({100 * within / max(1, len(timed)):.0f} %) take at most {SLACK} of the original's time.", "",
-              "| kernel | hash | bit for bit | original, us | written, us | ratio |", "| --- | --- | --- | ---: | ---: | ---: |"]
+              *_again(rows), "| kernel | hash | bit for bit | original, us | written, us | ratio |", "| --- | --- | --- | ---: | ---: | ---: |"]
     for r in right:
         times = r["measured"].get("seconds")
         shown = f"{times[0] * 1e6:.2f} | {times[1] * 1e6:.2f} | {times[1] / times[0]:.3f}" if times else " | | "
@@ -37,6 +37,18 @@ def page(rows: Sequence[Row], device: str) -> str:
     lines += ["", "## The others", "", "| state | reason | kernels |", "| --- | --- | ---: |"]
     lines += [f"| {state} | {reason.replace('|', chr(92) + '|')} | {count} |" for (state, reason), count in reasons.most_common(60)]
     return "\n".join(lines) + "\n"
+
+
+def _again(rows: Sequence[Row]) -> list[str]:
+    """What came of those that were drawn from the rows and run once more, by the code that they name."""
+    drawn = [r for r in rows if r.get("again")]
+    if not drawn:
+        return []
+    right = [r for r in drawn if r["state"] == "equal"]
+    commits = ", ".join(sorted({f"`{r['again']}`" for r in drawn}))
+    within = [b <= SLACK * a for a, b in (r["measured"]["seconds"] for r in right if "seconds" in r["measured"])]
+    return [f"{len(drawn)} that had been right were drawn by chance and run again by the code of {commits}: "
+            f"{len(right)} are right, and {sum(within)} of {len(within)} timed take at most {SLACK} of the original's time.", ""]
 
 
 def _alike(reason: str) -> str:

@@ -273,10 +273,8 @@ class Follower:
         if name in self.globals:
             return self.globals[name]
         number = self.headers.enumerator(name)
-        if isinstance(of := scope.get(name.partition("::")[0]), Written):  # `Traits::threads`, where `using Traits = traits_of<128, T>;`
-            name = f"{of.reason}::{name.partition('::')[2]}"
         return build.const(number) if number is not None else Dtype(SCALARS[last]) if (last := name.rpartition("::")[2]) in SCALARS else (
-            class_constant(self.units, name, self.value) if "::" in name else Unknown(name))
+            class_constant(self.units, name, self.value, scope) if "::" in name else Unknown(name))
 
     # -------------------------------------------------------------------------------------------------------------- expressions
     def value(self, e: Node, scope: dict[str, Value]) -> Value:

@@ -17,6 +17,7 @@ from ..source.syntax import declared_name, function_declarator, text
 from ..symbols.index import template_params
 from ..symbols.symbols import TParam
 from ..types.errors import NotUnderstood
+from .dispatch import Written
 from .host_values import TYPES, Rank
 
 MOST_FILES, MOST_BYTES = 20, 400_000
@@ -244,16 +245,19 @@ def worked_out(e: Node, scope: Mapping[str, Value]) -> bool:
     return any(worked_out(x, scope) for x in e.named_children)
 
 
-def class_constant(units: Sequence[Unit], name: str, value: Callable[[Node, dict[str, Value]], Value], deep: int = 6) -> Value:
-    """A constant of a class, `wide::size`, where the file says `typedef Packed<float> wide;` and the class `static constexpr int size = 16 / sizeof(T);`."""
+def class_constant(units: Sequence[Unit], name: str, value: Callable[[Node, dict[str, Value]], Value], of: Mapping[str, Value], deep: int = 6) -> Value:
+    """A constant of a class, `wide::size`, where the file says `typedef Packed<float> wide;` and the class `static constexpr int size = 16 / sizeof(T);`,
+    or the scope `of` it `using wide = Packed<float>;`."""
+    if isinstance(known := of.get(name.partition("::")[0]), Written):
+        name = f"{known.reason}::{name.partition('::')[2]}"
     found = _said_of(tuple(unit.text for unit in units), name)
     if found is None:
         return Unknown(name)
     said, given = found
-    scope: dict[str, Value] = {p: build.const(int(x)) if x.isdigit() else x == "true" if x in ("true", "false") else Dtype(TYPES[x]) if x in TYPES else Unknown(x)
-                               for p, x in given}
+    scope: dict[str, Value] = {
+        p: build.const(int(x)) if x.isdigit() else x == "true" if x in ("true", "false") else Dtype(TYPES[x]) if x in TYPES else Unknown(x) for p, x in given}
     for other in dict.fromkeys(re.findall(r"(?<![\w:.])[A-Za-z_]\w*", said)):  # what it is worked out of is of the same class
-        if deep and other not in scope and not isinstance(v := class_constant(units, f"{name.rpartition('::')[0]}::{other}", value, deep - 1), Unknown):
+        if deep and other not in scope and not isinstance(v := class_constant(units, f"{name.rpartition('::')[0]}::{other}", value, {}, deep - 1), Unknown):
             scope[other] = v
     try:
         return value(fragment(said), scope)

@@ -14,7 +14,7 @@ from kir.analysis.elements import NotElementwise, element
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import U32, DType, TileType, dtype_of
+from kir.ir.types import U8, U32, DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.surface.ptx import AsmOperand, Meaning, pack_bits, read_asm, unpack_bits
 from kir.surface.ptx.form.bits import UNSIGNED
@@ -38,7 +38,8 @@ def inline_asm(r: State, a: Arguments) -> Value:
     if any(not isinstance(s, n.Let) for s in read.meaning.statements):
         results = _effects(r, read, tiles)
     else:
-        results = [Run(_shared(r, substitute(e, dict(zip(read.first, tiles, strict=True))))) if e is not None else Unknown("asm leaves it undefined")
+        given = dict(zip(read.first, tiles, strict=True))
+        results = [Run(_shared(r, transform(substitute(e, given), _narrow_again))) if e is not None else Unknown("asm leaves it undefined")
                    for e in read.elements()]
     return Items(tuple(results)) if isinstance(wanted, Items) else results[0]
 
@@ -85,7 +86,8 @@ def _operands(r: State, given: Value, results: Sequence[DType], constraints: str
     for e in runs:
         for other in runs:
             e, _ = operators.shapes(e, other)
-        out.append(r.out.let("x", e))
+        byte = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type) == U8 and e.dtype == U32
+        out.append(build.cast(r.out.let("x", e.x), e.dtype) if byte and isinstance(e, n.Cast) else r.out.let("x", e))  # a byte in a register
     return out
 
 
@@ -154,6 +156,14 @@ class _Reading:
             return [_lane(unpack_bits(e, dtype), k) for e in registers for k in range(each)]
         except NotElementwise as bad:
             raise NotUnderstood(f"an inline asm whose packed result is made by {bad}") from None
+
+
+def _narrow_again(_: n.Node, x: n.Node) -> n.Node:
+    """An integer that was widened, as a register has it, where it is cut to what it was."""
+    match x:
+        case n.Cast(x=n.Cast(x=inner, dtype=wide, rounding="rn"), dtype=narrow, rounding="rn") if dtype_of(inner.type) == narrow and narrow.is_integer:
+            return inner if wide.is_integer and wide.bits >= narrow.bits else x
+    return x
 
 
 def _taken_apart(_: n.Node, x: n.Node) -> n.Node:

@@ -49,20 +49,19 @@ class Taken:
                 self.params.extend(n.Param(x.name, "scalar", I64) for part in parts for x in part)
                 return BlockPointer(Pointer(base), parts[0], parts[1], parts[2], self._metas(f"{name}.block", len(v.block)))
             case Descriptor() if not v.strides:
-                shape = tuple(n.Var(self.r.out.own(f"{name}.shape_{k}"), I32) for k in range(len(v.block)))
+                extents = tuple(n.Var(self.r.out.own(f"{name}.shape_{k}"), I32) for k in range(len(v.block)))
                 block = tuple(n.Var(self.r.out.own(f"{name}.block_{k}"), I32) for k in range(len(v.block)))
-                buffer = n.Buffer(name, variable(name), shape, "global")
+                buffer = n.Buffer(name, variable(name), extents, "global")
                 said = {f"block_{k}": x.name for k, x in enumerate(block) if x.name != f"{name}_block_{k}"}
                 self.params.append(n.Param(name, "in", buffer, attrs=n.attrs(**said)))
-                self.extents.extend(n.Param(x.name, "size", I32, attrs=n.attrs(implicit=True)) for x in shape)
+                self.extents.extend(n.Param(x.name, "size", I32, attrs=n.attrs(implicit=True)) for x in extents)
                 self.metas.extend(n.Meta(x.name, "int") for x in block)
-                return Descriptor(Pointer(buffer), shape, (), block)
+                return Descriptor(Pointer(buffer), extents, (), block)
             case TypeOf() if not v.pointer and v.dtype.is_symbolic:
                 self.metas.append(n.Meta(name, "dtype"))
                 return TypeOf(variable(name))
             case Static():
-                dtype = v.expr.type
-                kind = "bool" if dtype == BOOL else "float" if dtype == F32 else "int"
+                kind = "bool" if v.expr.type == BOOL else "float" if v.expr.type == F32 else "int"
                 self._meta(n.Meta(name, kind))
                 return Static(n.Var(name, n.meta_type(n.Meta(name, kind))))
             case Items():

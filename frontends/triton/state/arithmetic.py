@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, DType
+from kir.ir.types import BOOL, DType, dtype_of
 
 from ..._python.python_operators import MOST_ITEMS
 from ..values import operators
@@ -84,4 +84,7 @@ def converted(v: Value, dtype: DType) -> Value:
     """`v` as a run-time value of a dtype."""
     if isinstance(v, Run) and dtype == BOOL:
         return Run(operators.as_bool(v.expr))
+    match v:
+        case Run(expr=n.Cast(x=n.Call(fn="pack") as made, rounding="rn")) if dtype_of(made.type) == dtype:
+            return Run(made)  # a register's bits, cut to the narrow integer that was made
     return Run(operators.run(v, dtype))

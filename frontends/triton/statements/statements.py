@@ -211,7 +211,7 @@ def arms(r: State, s: cst.If, cond: n.Expr, static: bool) -> Flow:
     """Both arms of an if, and the names after it. Of two static arms one that Triton refuses is never taken."""
     frame = r.frame
     before, cells = dict(frame.env), dict(frame.cells)
-    results = []
+    results: list[tuple[Flow, dict[str, Value], list[n.Stmt]]] = []
     for outcome, body in ((True, s.body.body), (False, orelse_of(s))):
         frame.env, frame.cells = dict(before), dict(cells)
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kir.analysis.access import may_write
-from kir.analysis.elements import NotElementwise, canonical_tile, element
+from kir.analysis.elements import NotElementwise, canonical_tile, element, element_region, tile, tile_place
 from kir.analysis.loops.reductions import OPS
 from kir.analysis.normal.bit_indices import divided
 from kir.analysis.normal.merged_copies import one_move_each
@@ -19,7 +19,7 @@ from kir.analysis.normal.vectors import put_together, side_by_side
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import TileType, dtype_of, shape_of
+from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, once, substitute, substitute_buffers, transform, updated, walk
 
 COLLECTIVE = frozenset({"reduce", "scan", "sort"})
@@ -168,17 +168,53 @@ def settled(block: n.Block) -> n.Block:
         if isinstance(s, n.Let) and len(s.names) == 1 and _constant_tile(s.value):
             rest = [_inlined(r, {s.names[0]: s.value}) for r in rest]
             continue
+        if isinstance(s, n.Let) and len(s.names) == 1 and (kept := _kept_axis(s.value)) is not None:
+            s = replace(s, value=kept[0])
+            rest = [_inlined(r, {s.names[0]: build.expand(n.Var(s.names[0], kept[0].type), kept[1])}) for r in rest]
         if isinstance(s, n.Let) and len(s.names) == 1 and (one := _scalar_of(s.value)) is not None:
             tile = replace(s.value, args=(n.Var(s.names[0], one.type), *s.value.args[1:]))  # type: ignore[type-var,attr-defined]  # a call
             rest = [_inlined(r, {s.names[0]: tile}) for r in rest]
             s = replace(s, value=one)
         if isinstance(s, n.Alloc):
-            if s.init is None and rest and isinstance(first := rest[0], n.Store) and first.at == n.Region(s.buffer) and first.mask is None and (
+            at = _first_mention(rest, s.buffer.name) if s.init is None else None
+            if at is not None and isinstance(first := rest[at], n.Store) and first.at == n.Region(s.buffer) and first.mask is None and (
                     _constant_tile(first.value)):
-                s, rest = replace(s, init=first.value), rest[1:]
+                s, rest = replace(s, init=first.value), [*rest[:at], *rest[at + 1:]]
             declared[s.buffer.name] = s.buffer
         out.append(s)
     return tuple(out)
+
+
+def _first_mention(block: list[n.Stmt], name: str) -> int | None:
+    """The first statement in which a buffer is named, or may be: what is not understood names any."""
+    return next((i for i, s in enumerate(block) if any(isinstance(x, (n.Opaque, n.Hole)) or (isinstance(x, n.Buffer) and x.name == name) for x in walk(s))),
+                None)
+
+
+def _kept_axis(e: n.Expr) -> tuple[n.Expr, int] | None:
+    """The reduction without the axis along which one that keeps it has one element, and that axis."""
+    options = dict(e.attrs) if isinstance(e, n.Call) and e.fn == "reduce" else {}
+    if not (isinstance(e, n.Call) and options.pop("keep", False)) or len(shape_of(e.type)) < 2:
+        return None
+    return build.call_with("reduce", e.args, n.attrs(**options)), int(options["axis"])
+
+
+def _without_single(s: n.Store) -> n.Store:
+    """A store of a tile to places that are named one by one, without axes of one element."""
+    shape = shape_of(s.at.type)
+    if 1 not in shape or len(shape) < 2 or any(isinstance(i, n.Span) for i in s.at.index):
+        return s
+    axes = [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape) if d != 1]
+    at = [n.Var(f"%{k}", I32) if d != 1 else build.const(0) for k, d in enumerate(shape)]
+
+    def narrow(e: n.Expr) -> n.Expr:
+        own = at[len(at) - len(shape_of(e.type)):]
+        return tile(element(e, own), axes, False) if own else e
+    try:
+        place = tile_place(element_region(s.at, at), axes)
+        return s if place is None else replace(s, at=place, value=narrow(s.value), mask=None if s.mask is None else narrow(s.mask))
+    except NotElementwise:
+        return s
 
 
 def _scalar_of(e: n.Expr) -> n.Expr | None:
@@ -257,6 +293,7 @@ def _canonical(s: n.Stmt) -> n.Stmt:
         case n.Let() if isinstance(s.value.type, TileType) or (isinstance(s.value, n.Call) and s.value.fn in COLLECTIVE):
             return updated(s, value=_spelled(s.value))
         case n.Store():
+            s = _without_single(s)
             return updated(s, value=_stretched(_spelled(s.value), s.at), mask=None if s.mask is None else _spelled(s.mask))
         case n.Alloc(init=n.Call(fn="broadcast", args=(n.Expr() as value, *_))) if not shape_of(value.type):
             return replace(s, init=value)

@@ -235,6 +235,8 @@ class Narrow:
 
     def _masked(self, e: n.Expr) -> n.Expr | None:
         made = self.expr(e)
+        if (shape := shape_of(made.type)) and all(d == 1 for d in shape):  # it tells no elements apart any more
+            made = element(made, [build.const(0)] * len(shape))
         return None if build.is_const(made, True) else made
 
 

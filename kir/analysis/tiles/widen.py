@@ -9,7 +9,7 @@ from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, TileType, dtype_of, shape_of
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform
 
 TEAMS = ("thread", "warp", "warpgroup")
@@ -211,7 +211,13 @@ class Widen:
         if at is None:
             raise CannotRetile(f"the place of a store has no form with the axis {'last' if self.back else 'first'}", s)
         value = self.expr(s.value) if self.depends(s.value) else self._broadcast(s.value, at)
-        return replace(s, at=at, value=value, mask=None if s.mask is None else self.expr(s.mask))
+        return replace(s, at=at, value=value, mask=None if s.mask is None else self._masked(s.mask, len(rest)))
+
+    def _masked(self, mask: n.Expr, rank: int) -> n.Expr:
+        """The mask of a store of so many axes, with the axis: in front of all of them, where it is the same along the others."""
+        if self.back or shape_of(mask.type) or not rank or not self.depends(mask):
+            return self.expr(mask)
+        return tile(self._opened(mask), self._with_row([(n.Var(f"%{k}", I32), 1) for k in range(rank)]))
 
     def _contracted(self, s: n.Store) -> n.Stmt:
         v = s.value

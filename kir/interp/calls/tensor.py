@@ -136,7 +136,9 @@ def _mma(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     added, every = np.broadcast_to(adds.data, (f.lanes,)).astype(np.bool_), _memories(m, f)
     good = []
     for lane in lanes.tolist():
-        if addresses[lane] >> 16 or not every[lane].holds(int(addresses[lane]), n):
+        if addresses[lane] >> 16:
+            _wrong(m, f, lane, f"a product of {LANES} lanes of tensor memory from lane {addresses[lane] >> 16} on, of {LANES} that there are")
+        elif not every[lane].holds(int(addresses[lane]), n):
             _wrong(m, f, lane, f"a product of {n} columns at {addresses[lane]} of tensor memory, which are not allocated")
         else:
             good.append(lane)

@@ -118,3 +118,34 @@ def test_constants_and_the_halves_of_a_register(tmp_path: Path) -> None:
     out = execute(tmp_path, "import math\n" + HALVES, {"x_ptr": x, "y_ptr": np.zeros(4, np.float32)}, metas={"D": 16})["y_ptr"]
     np.testing.assert_array_equal(out, (x & 15) * 16 + (x >> 16 & 15) / 4)
     assert "math.sqrt(D)" in written_back(tmp_path, "import math\n" + HALVES)
+
+
+FOUR_BITS = '''
+@triton.jit
+def kernel(x_ptr, y_ptr, z_ptr):
+    i = tl.arange(0, 8)
+    four = tl.inline_asm_elementwise("""{
+        .reg .b8 t;
+        cvt.rn.satfinite.e2m1x2.f16x2 t, $1;
+        cvt.u32.u8 $0, t;
+    }""", "=r,r", [tl.load(x_ptr + i)], dtype=tl.int32, is_pure=True, pack=1)
+    tl.store(y_ptr + i, four.to(tl.uint8))
+    tl.store(z_ptr + i, tl.inline_asm_elementwise("""{
+        .reg .b8 a<4>;
+        mov.b32 {a0, a1, a2, a3}, $4;
+        cvt.rn.f16x2.e2m1x2 $0, a0;
+        cvt.rn.f16x2.e2m1x2 $1, a1;
+        cvt.rn.f16x2.e2m1x2 $2, a2;
+        cvt.rn.f16x2.e2m1x2 $3, a3;
+    }""", "=r,=r,=r,=r,r", [four.to(tl.uint8)], dtype=tl.uint32, is_pure=True, pack=4))
+'''
+
+
+def test_pairs_of_halves_to_four_bits_and_back(tmp_path: Path) -> None:
+    halves = np.array([[0, 1], [6, -6], [0.5, -1.5], [7, 3], [2, 4], [-0.5, 0], [1, 1], [3, -2]], np.float16)
+    given: dict[str, np.ndarray] = {"x_ptr": halves.view(np.int32).reshape(-1), "y_ptr": np.zeros(8, np.uint8), "z_ptr": np.zeros(8, np.int32)}
+    out = execute(tmp_path, FOUR_BITS, given)
+    np.testing.assert_array_equal(out["z_ptr"].view(np.float16).reshape(8, 2), np.clip(halves, -6, 6))
+    np.testing.assert_array_equal(out["y_ptr"][:3], [0x20, 0xf7, 0xb1])
+    text = written_back(tmp_path, FOUR_BITS)
+    assert "e2m1x2.f16x2" in text and "f16x2.e2m1x2" in text

@@ -264,7 +264,7 @@ def kernel(src, addresses, n, TABLE: tl.constexpr, B: tl.constexpr):
 def test_an_address_made_of_an_integer_is_a_place_in_all_memory(tmp_path: Path) -> None:
     """The table holds addresses as bytes from the start of what stands for all memory; each tensor may be a part of it."""
     rows, src = np.arange(16, dtype=np.float32), np.full(3, 100, np.float32)
-    given = {"src": src, "addresses": np.array([16, 4], np.int64), "memory": rows.view(np.uint8)}
+    given: dict[str, np.ndarray] = {"src": src, "addresses": np.array([16, 4], np.int64), "memory": rows.view(np.uint8)}
     out = execute(tmp_path, ADDRESSED, given, grid=2, metas={"B": 4, "TABLE": True}, scalars={"n": 3})["memory"].view(np.float32)
     want = rows.copy()
     want[10:13], want[7:10] = rows[4:7] + 100, rows[1:4] + 100

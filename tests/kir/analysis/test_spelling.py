@@ -30,6 +30,23 @@ def test_a_fragment_that_is_filled_with_one_number_is_declared_with_it() -> None
     acc = acc + X[k, 0 +: 64]
   Y[0, 0 +: 64] = acc + zero
 """).startswith("  fragment acc: f32[64] = 0.0\n  for k in 0..8\n")
+    filled = "  fragment acc: f32[64]\n{between}  acc = broadcast(0.0, 64)\n  Y[0, 0 +: 64] = acc\n"
+    assert body(filled.format(between="  Y[1, 0] = X[0, 0]\n")).startswith("  fragment acc: f32[64] = 0.0\n  Y[1, 0]")
+    for between in ("  Y[1, 0] = acc[0]\n", '  opaque cuda reads * writes Y because "a call" text "f(Y);"\n'):
+        assert body(filled.format(between=between)).startswith("  fragment acc: f32[64]\n")
+
+
+def test_a_reduction_does_not_keep_its_axis_and_no_place_has_one_of_one_element() -> None:
+    assert body("""  let s = reduce(X[0 +: 8, 0 +: 64], axis=1, keep=true, op=sum)
+  Y[expand(iota(8), axis=1), i] = s where expand(iota(8), axis=1) < 5
+  let t = X[0 +: 8, 0 +: 64] - s
+  Y[0 +: 8, 0 +: 64] = t * t
+""") == """  let s = reduce(X, axis=1, op=sum)
+  Y[0 +: 8, i] = s where iota(8) < 5
+  let t = X - expand(s, axis=1)
+  Y = t * t
+"""
+    assert "reduce(X[i, 0 +: 64], axis=0, keep=true, op=sum)" in body("  Y[i, 0 +: 1] = reduce(X[i, 0 +: 64], axis=0, keep=true, op=sum)\n")
 
 
 def test_a_tile_of_one_scalar_is_named_as_the_scalar() -> None:

@@ -75,3 +75,22 @@ def test_the_gate_judges_each_state_and_what_reaches_the_compiler(tmp_path: Path
     assert 0 < lineage.outcome.realized <= len(lineage.accepted)
     assert lineage.states[-1].modelled["sm_80"] > lineage.start.modelled["sm_80"]
     assert replay(lineage, Folder(tmp_path), engine, CpuJudge.of(lineage.header)).ok
+
+
+def test_a_tile_is_written_out_before_a_product_takes_it_apart() -> None:
+    """Of single elements of a named tile nobody can tell afterwards that they were the name's."""
+    program = parse_program("""kir 1
+program p
+  in A: f32[16, 16]
+  in B: f32[16, 16]
+  out C: f32[16, 16]
+kernel main grid (i: 1) threads 1
+  let b = B * exp(B)
+  fragment c: f32[16, 16] = 0.0
+  mma c += A * b via fma
+  C = c
+""")
+    engine = PassEngine()
+    first, second, *_ = engine.candidates(program)
+    assert (first.name, second.name) == ("reuse-operand", "panel-product")
+    assert all(each.name != "reuse-operand" for each in engine.candidates(engine.backward(program, second).program))

@@ -54,8 +54,9 @@ class Either(ToyEngine):
         return super().backward(program, candidate)
 
 
-def test_of_two_that_would_do_what_is_undone_last_is_put_off() -> None:
+def test_of_two_that_would_do_what_is_undone_last_is_put_off_unless_told_otherwise() -> None:
     assert plan(expert(), Either()).delayed == ("b",)
+    assert plan(expert(), Either(), first=("a",)).delayed == ("a",)
 
 
 def test_what_cannot_be_reached_ends_the_search() -> None:

@@ -20,7 +20,7 @@ from kir.ir.canonical import bound_names, canonical, rename
 from kir.ir.dtype_terms import TOKEN, join, quotient, with_float, with_int
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32, I64, DType, PointerType, TileType, TupleType, Type, dtype_of, shape_of, symbolic
-from kir.ir.visit import blocks_of, statements, substitute, transform, walk
+from kir.ir.visit import blocks_of, once, statements, substitute, transform, walk
 
 
 def same_program(a: n.Program, b: n.Program) -> bool:
@@ -35,6 +35,10 @@ def _same(a: n.Program, b: n.Program, by_content: bool) -> bool:
 
 def settled(p: n.Program, by_content: bool = True) -> n.Program:
     """The form that equal programs share: whatever has no order of its own is ordered by what it stands for, or else by what it is called."""
+    return once(p, f"_settled_{by_content}", lambda: _settled(p, by_content))
+
+
+def _settled(p: n.Program, by_content: bool) -> n.Program:
     terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
     metas = tuple(sorted((replace(m, kind="dtype") if m.kind == "any" and m.default in DTYPES else m for m in p.metas if m.name not in terms.derived),
                          key=lambda m: m.name))

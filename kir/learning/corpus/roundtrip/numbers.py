@@ -79,6 +79,8 @@ def _cast(e: n.Cast) -> n.Expr:
     if isinstance(x, n.Call) and x.fn == "broadcast" and x.of is None and isinstance(x.args[0], n.Expr) and (
             dtype_of(x.type).bits == dtype_of(e.type).bits or e.rounding != "bits"):
         return replace(x, args=(replace(e, x=x.args[0]), *x.args[1:]))
+    if e.rounding in ("rd", "ru", "rz") and isinstance(x, n.Cast) and x.rounding == "rn" and own.name == "f32" and dtype_of(x.x.type).name in ("f16", "bf16"):
+        return replace(e, x=x.x)
     if not isinstance(e.dtype, DType) or not (e.rounding == "rn" or (e.rounding == "bits" and e.dtype.is_integer and dtype_of(x.type).is_integer)):
         return e
     return _converted(x, e.dtype)
@@ -107,6 +109,9 @@ def _each_once(e: n.Binary) -> n.Expr:
 
 def _part(held: n.Expr, at: n.Const) -> n.Expr | None:
     """An element of a vector as an element of what the vector is loaded from, or made of."""
+    if isinstance(held, n.Call) and held.fn == "vec" and held.of is None and pure(held) and 0 <= at.value < len(held.args):
+        made = held.args[int(at.value)]
+        return made if isinstance(made, n.Expr) else None
     if isinstance(held, n.Load) and held.mask is None and not held.clip and [i.step for i in held.at.index if isinstance(i, n.Span)] == [1] and (
             len(shape_of(held.type)) == 1):
         return replace(held, at=n.Region(held.at.buffer, tuple(
@@ -209,6 +214,6 @@ def _converted(x: n.Expr, to: DType) -> n.Expr:
         if isinstance(x, n.Unary) and x.op == "neg" and not isinstance(x.type, TileType):
             return build.negate(_converted(x.x, to))
     of = dtype_of(x.x.type) if isinstance(x, n.Cast) and x.rounding == "rn" and own.name == "f32" else None
-    exact = of is not None and not of.is_symbolic and (of.is_float or of.is_integer) and of.bits <= 16 and of != to
+    exact = of is not None and not of.is_symbolic and (of.is_float or of.is_integer or of.is_bool) and of.bits <= 16 and of != to
     wider = exact and of is not None and (to.is_float or (of.is_float and to.is_integer))
     return build.cast(x.x if wider and isinstance(x, n.Cast) else x, to)

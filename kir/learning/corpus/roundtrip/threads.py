@@ -19,13 +19,16 @@ from kir.ir.rebuild.padded_rows import with_padding
 from kir.ir.rebuild.promote import pure, without_snapshots
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
+from kir.learning.corpus.roundtrip.branches import branched, inside, number
 from kir.learning.corpus.roundtrip.equal import same_program, settled
 from kir.learning.corpus.roundtrip.masked_rows import by_elements
 from kir.learning.corpus.roundtrip.numbers import of_value
-from kir.learning.corpus.roundtrip.places import as_bits, of_place, renewed, without_idle
+from kir.learning.corpus.roundtrip.places import as_bits, as_long, of_place, renewed, within_rows, without_idle
 
 SMALL = 16
 """Parts, beside the load, of a value that is worked out of one, however often it is used."""
+LOCAL = frozenset({"pick", "iota", "vec", "broadcast"})
+"""Calls that rearrange a thread's own numbers."""
 WRITTEN = 16
 """Bytes at a multiple of which each array of shared memory that the backend writes begins, be less asked of it or not."""
 
@@ -59,17 +62,17 @@ def thread_form(p: n.Program, further: bool = True) -> n.Program:
 
 
 def _of_thread(body: n.Block, further: bool) -> n.Block:
-    named = as_bits(tuple(transform(s, of_place) for s in without_idle(body)))
+    named = as_bits(as_long(within_rows(tuple(transform(s, of_place) for s in without_idle(body)))))
     begun = _loaded(_numbers(_single(_rows(_small(by_elements(_bytes(named)) if further else named)))))
-    made = _valued(_branched(_joined_up(_numbers(without_snapshots(_at_once(begun) if further else begun)))))
-    return _numbers(_at_once(_loaded(_numbers(without_snapshots(_valued(made)))), values=True)) if further else made
+    made = _valued(branched(_joined_up(_numbers(without_snapshots(_at_once(begun) if further else begun)))))
+    return _numbers(_loaded(_at_once(_loaded(_numbers(without_snapshots(_valued(made)))), values=True))) if further else made
 
 
 def _small(body: n.Block) -> n.Block:
     """The block with quotients and remainders of a thread's number by no less than there are threads as what they are."""
     out: list[n.Stmt] = []
     for s in body:
-        s = _inside(s, _small)
+        s = inside(s, _small)
         count = int_value(s.hi) if isinstance(s, n.For) and s.kind == "thread" and build.is_const(s.lo, 0) else None
         if isinstance(s, n.For) and count is not None:
             s = replace(s, body=tuple(transform(t, partial(_quotient, s.var, count)) for t in s.body))
@@ -176,14 +179,14 @@ def _loaded(body: n.Block) -> n.Block:
     out: list[n.Stmt] = []
     rest = list(body)
     while rest:
-        s = _inside(rest.pop(0), _loaded)
+        s = inside(rest.pop(0), _loaded)
         x = s.value.x if isinstance(s, n.Let) and isinstance(s.value, n.Cast) and s.value.rounding == "rn" else None
         if isinstance(s, n.Let) and isinstance(s.value, n.Cast) and isinstance(x, n.Load) and dtype_of(x.type).is_integer and s.value.dtype.is_integer and (
                 s.value.dtype.bits < dtype_of(x.type).bits):
             (name,) = s.names
             rest = [substitute(t, {name: replace(s.value, x=n.Var(name, x.type))}) for t in rest]
             s = replace(s, value=x)
-        elif isinstance(s, n.Let) and len(s.names) == 1 and _constant(s.value):
+        elif isinstance(s, n.Let) and len(s.names) == 1 and (_constant(s.value) or _cheap(s.value)):
             rest = [substitute(t, {s.names[0]: s.value}) for t in rest]
             continue
         elif isinstance(s, n.Let) and len(s.names) == 1 and isinstance(v := s.value, n.Call) and v.of is None and v.fn == "broadcast" and (
@@ -205,7 +208,7 @@ def _at_once(body: n.Block, values: bool = False) -> n.Block:
     with `values` so any value that it uses once."""
     out: list[n.Stmt] = []
     for s in reversed(body):
-        s = _inside(s, partial(_at_once, values=values))
+        s = inside(s, partial(_at_once, values=values))
         at = next((k for k in reversed(range(len(out))) if not (isinstance(x := out[k], n.Alloc) and x.init is None)), None)
         if isinstance(s, n.Let) and len(s.names) == 1 and at is not None and (user := _first_of(out[at])) is not None:
             times = _times(s.names[0], [user])
@@ -221,6 +224,13 @@ def _first_of(s: n.Stmt) -> n.Stmt | None:
     """The statement that is carried out first: of a branch the first of its first arm, where that is a plain one; None where it is no plain one."""
     s = s.then[0] if isinstance(s, n.If) and s.then else s
     return s if isinstance(s, (n.Store, n.Let)) else None
+
+
+def _cheap(e: n.Expr) -> bool:
+    """Whether a value is worked out anew wherever it is used: a few steps, of numbers that are named."""
+    parts = list(walk(e))
+    return len(parts) <= SMALL and pure(e) and all(isinstance(x, (n.Var, n.Const, n.Unary, n.Binary, n.Cast, n.Select, n.Call)) and not (
+        isinstance(x, n.Call) and (x.of is not None or (x.fn not in LOCAL and table()[x.fn].level != "element"))) for x in parts)
 
 
 def _constant(e: n.Expr) -> bool:
@@ -248,18 +258,6 @@ def _numbers(body: n.Block) -> n.Block:
     return tuple(transform(s, of_value) for s in body)
 
 
-def _inside(s: n.Stmt, made: Callable[[n.Block], n.Block]) -> n.Stmt:
-    match s:
-        case n.For():
-            return replace(s, body=made(s.body))
-        case n.While():
-            return replace(s, body=made(s.body))
-        case n.If():
-            return replace(s, then=made(s.then), orelse=made(s.orelse))
-        case _:
-            return s
-
-
 def _joined_up(body: n.Block) -> n.Block:
     """The block without loops of one turn, and with copies whole."""
     out: list[n.Stmt] = []
@@ -272,63 +270,12 @@ def _joined_up(body: n.Block) -> n.Block:
         if (once := _once(s)) is not None:
             rest = [*once, *rest]
             continue
-        s = _inside(_stored(s) if isinstance(s, n.Copy) else s, _joined_up)
+        s = inside(_stored(s) if isinstance(s, n.Copy) else s, _joined_up)
         if isinstance(s, n.Store) and isinstance(s.value, n.Load) and s.at == s.value.at and s.at.buffer.space == "register" and s.value == n.Load(s.at):
             continue  # what stands there already
         whole = _whole(s) or _elementwise(s) if isinstance(s, n.For) else None
         out.append(s if whole is None else whole)
     return tuple(out)
-
-
-def _branched(body: n.Block, known: frozenset[n.Expr] = frozenset()) -> n.Block:
-    """The block with what a condition of the thread masks under that condition: a store, and a store of what is loaded, or chosen where memory is read,
-    or of what stands there instead. What is `known` to hold masks nothing."""
-    out: list[n.Stmt] = []
-    for s in body:
-        if isinstance(s, n.Store):
-            s = _under(s)
-        if isinstance(s, n.If):
-            s = replace(s, then=_branched(s.then, known | _terms(s.cond)), orelse=_branched(s.orelse, known | _terms(build.invert(s.cond))))
-        else:
-            s = _inside(s, partial(_branched, known=known))
-        out.append(transform(s, partial(_unmasked, known)) if known and not isinstance(s, (n.If, n.For, n.While)) else s)
-    return tuple(out)
-
-
-def _under(s: n.Store) -> n.Stmt:
-    """A store as one under each condition that its value asks, where what is read is read under it alone."""
-    s = replace(s, value=_number(s.value))
-    x, bare = s.value, replace(s, mask=None)
-    if s.mask is not None:
-        return s if isinstance(s.mask.type, TileType) else n.If(s.mask, (_under(bare),))
-    if isinstance(x, n.Load) and x.mask is not None and x.other is not None and not isinstance(x.mask.type, TileType):
-        return n.If(x.mask, (_under(replace(bare, value=replace(x, mask=None, other=None))),), (_under(replace(bare, value=x.other)),))
-    if isinstance(x, n.Select) and not isinstance(x.cond.type, TileType):
-        arms = ((x.a, _terms(x.cond)), (x.b, _terms(build.invert(x.cond))))
-        reads = [(y, known) for arm, known in arms for y in walk(arm) if isinstance(y, n.Load) and y.at.buffer.space in ("global", "shared")]
-        if reads and all(y.mask is not None and _terms(y.mask) and _terms(y.mask) <= known for y, known in reads):
-            return n.If(x.cond, (_under(replace(bare, value=x.a)),), (_under(replace(bare, value=x.b)),))
-    return s
-
-
-def _terms(cond: n.Expr) -> frozenset[n.Expr]:
-    """What holds where a condition does, of numbers that stay what they are."""
-    if isinstance(cond, n.Binary) and cond.op == "and":
-        return _terms(cond.a) | _terms(cond.b)
-    return frozenset() if isinstance(cond.type, TileType) or any(isinstance(x, n.Load) for x in walk(cond)) else frozenset({cond})
-
-
-def _unmasked(known: frozenset[n.Expr], old: n.Node, new: n.Node) -> n.Node:
-    if isinstance(new, n.Load) and new.mask is not None and (asked := _terms(new.mask)) and asked <= known and not any(
-            isinstance(x, n.Load) for x in walk(new.mask)):
-        return replace(new, mask=None, other=None)
-    return new
-
-
-def _number(e: n.Expr) -> n.Expr:
-    """A number that fills a place, without how many there are."""
-    filled = isinstance(e, n.Call) and e.fn == "broadcast" and e.of is None and isinstance(e.args[0], (n.Const, n.Cast))
-    return e.args[0] if filled and isinstance(e, n.Call) and isinstance(e.args[0], n.Expr) else e
 
 
 def _valued(body: n.Block) -> n.Block:
@@ -354,7 +301,7 @@ def _valued(body: n.Block) -> n.Block:
             continue
         if isinstance(s, n.Alloc) and (seen := _filled(s, rest)) is not None:
             s, rest = seen
-        out.append(_inside(s, _valued))
+        out.append(inside(s, _valued))
     return tuple(out)
 
 
@@ -479,10 +426,10 @@ def _elementwise(s: n.For) -> n.Store | None:
         store = substitute(store, {let.names[0]: let.value})
     if not isinstance(store, n.Store) or store.mask is not None or store.clip:
         return None
-    number = _number(store.value)
-    if not isinstance(number.type, TileType) and not _names(number, s.var) and not any(isinstance(x, (n.Load, n.Call)) for x in walk(number)):
+    plain = number(store.value)
+    if not isinstance(plain.type, TileType) and not _names(plain, s.var) and not any(isinstance(x, (n.Load, n.Call)) for x in walk(plain)):
         filled_at = _joined(store.at, s.var, turns)
-        return None if filled_at is None else n.Store(filled_at, number, cache=store.cache, origin=s.origin)
+        return None if filled_at is None else n.Store(filled_at, plain, cache=store.cache, origin=s.origin)
     if isinstance(store.value.type, TileType):
         return None
     if not pure(store.value) or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer for x in walk(store.value)):

@@ -436,6 +436,7 @@ RULES: dict[str, tuple[str, tuple[Broken, ...]]] = {
         ("it is given back twice", "      tcgen05_dealloc(d, 32)\n", "      tcgen05_dealloc(d, 32)\n      tcgen05_dealloc(d, 32)\n", "KIR-I072"),
         ("it is used after it was given back", "      mbar_wait(", "      if t < 32\n        tcgen05_dealloc(d, 32)\n      mbar_wait(", "KIR-I072"),
         ("the tile reaches past its columns", "tcgen05_mma(d, &As, &Bs, 1", "tcgen05_mma(d + 8:u32, &As, &Bs, 1", "KIR-I072"),
+        ("the tile reaches past the lanes", "tcgen05_mma(d, &As, &Bs, 1", "tcgen05_mma(d + 2097152:u32, &As, &Bs, 1", "KIR-I072"),
         ("a load reaches past the columns", "tcgen05_ld(&r[0 +: 32], d", "tcgen05_ld(&r[0 +: 32], d + 16:u32", "KIR-I072"),
         ("a warp loads another's lanes", "cast(t // 32 * 32 << 16, u32)", "0:u32", "KIR-I072"),
         ("a warp names two addresses", "cast(t // 32 * 32 << 16, u32)", "cast(t // 16 * 16 << 16, u32)", "KIR-I072"),
