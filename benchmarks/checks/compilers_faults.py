@@ -171,7 +171,7 @@ def page(rows: list[tuple[Text, Proved]]) -> Iterator[str]:
     if kept := json.loads(VALIDATED.read_text()) if VALIDATED.is_file() else {}:
         shown = sorted({t.issue for t in wrong if t.issue and kept.get(f"{t.kernel} {t.surface} {t.release}", "").startswith("refuted")})
         yield "\n## By the gate\n\n`python -m benchmarks.checks.compilers_faults --validate`, with each release in turn installed: the kernel is read, written"
-        yield "by KIR, compiled by that release, and what comes out is read back and compared as by `kir gate KERNEL --validate`. KIR writes out barriers that a"
+        yield "by KIR, compiled by that release, and what comes out is read back and compared as by `kir gate KERNEL --validate`. KIR writes out barriers a"
         yield f"kernel leaves to TileLang, so that a fault in putting them in may not show. Of the faults above {', '.join(map(str, shown))} do.\n"
         yield "| kernel | release | what the gate says |\n| --- | --- | --- |"
         for key, said in sorted(kept.items()):
