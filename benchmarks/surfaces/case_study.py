@@ -142,7 +142,8 @@ def page(cards: Sequence[Card], found: dict[str, Study], by: dict[str, dict[str,
            f"{', '.join(f'`{card.name}`' for card in cards)}.", "",
            "From each naive program the applications are followed after which the cost model has it fastest on an "
            f"H200, {BREADTH} ways at a time, and those to the fastest are told; a step is worth it from {LEAST - 1:.0%} on. Each program was then "
-           "judged by the gate on a GPU and timed there (`--measure`), written as CUDA, at {' and '.join(AT)}; the model is of 4,096 tokens.", ""]
+           f"judged by the gate on a GPU and timed there (`--measure`), written as CUDA, at {' and '.join(AT)}; the model is of 4,096 tokens. Where the host "
+           "waited longer than a call took, another process had the GPU, and the gate keeps no time.", ""]
     for name, each in found.items():
         out += [f"## On {name}", "", f"{len(each.apply)} of them apply to the naive program: {', '.join(f'`{x}`' for x in each.apply)}.", "",
                 "| step | card | modelled before | after | times as fast | measured before | after | times as fast |",
@@ -161,7 +162,7 @@ def page(cards: Sequence[Card], found: dict[str, Study], by: dict[str, dict[str,
 
 
 def _time(row: dict[str, Any] | None) -> str:
-    return "not measured" if row is None else f"{row['seconds'] * 1e6:,.0f} us" if row["accepted"] else str(row["reason"])[:80].replace("|", "/")
+    return "not measured" if row is None else f"{row['seconds'] * 1e6:,.0f} us" if row["accepted"] else str(row["reason"])[:120].replace("|", "/")
 
 
 def _ratio(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
