@@ -110,6 +110,8 @@ def clustered(program: n.Program, kernel: n.Kernel, size: int, axis: int) -> n.K
         raise NoCluster("what is loaded is not waited for in slots of a ring")
     if not any(isinstance(s, n.Eval) and s.call.fn == "fence_mbar_init" for s in kernel.body):
         raise NoCluster("the mbarriers are not initialized before the roles")
+    if not isinstance(kernel.body[-1], n.Roles):
+        raise NoCluster("something stands behind the roles")
     taken = names_in(program, kernel)
     rank = fresh_var("rank", taken, dtype_of(along.extent.type))
     peers = {name: n.Buffer(fresh(f"{name}_peers", taken), b.dtype, (const(size), *b.shape), "cluster") for name, b in freed.items()}

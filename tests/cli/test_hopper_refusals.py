@@ -68,6 +68,8 @@ def test_a_cluster_that_does_not_divide_the_grid(tmp_path: Path, capsys: pytest.
     box = tomllib.loads((CASES / "multicast_cluster.toml").read_text(encoding="utf-8"))["error"][1]["before"]
     said = refused(["opt", written(tmp_path, box), "-p", "multicast-cluster{size=2}@main/teams"], capsys)
     assert "KIR-P221" in said and "CTA 2 has no cluster" in said
+    said = refused(["opt", written(tmp_path, f"{box.rstrip()}\n  barrier()\n"), "-p", "multicast-cluster{size=2}@main/teams"], capsys)
+    assert "something stands behind the roles" in said
     file = written(tmp_path, "kir 1\nprogram p\n  out C: f32[3]\nkernel main grid (i: 3) threads 32 cluster (2)\n  C[i] = 1.0\n")
     assert "KIR-V037" in (said := refused(["gate", file, "--against", file, "--target", "sm_90a"], capsys)) and "CTA 2 has no cluster" in said
     assert "KIR-I029" in refused(["run", file, "--check"], capsys)

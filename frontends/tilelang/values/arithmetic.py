@@ -20,11 +20,11 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, F16, F32, F64, I32, I64, DType, dtype_of, promote
 from kir.ir.visit import walk
 
-from ..._python.python_operators import multiplied, power, remainder, shifted
+from ..._python.python_operators import added, multiplied, power, remainder, shifted
 from .values import NotUnderstood, Num, Value, is_known, is_number
 
 HOST: Mapping[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add, "sub": operator.sub, "mul": multiplied, "truediv": operator.truediv, "floordiv": operator.floordiv,
+    "add": added, "sub": operator.sub, "mul": multiplied, "truediv": operator.truediv, "floordiv": operator.floordiv,
     "mod": remainder, "pow": power, "shl": shifted, "shr": operator.rshift, "and": operator.and_, "or": operator.or_,
     "xor": operator.xor, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
     "min": min, "max": max, "ceildiv": lambda a, b: -(-a // b), "tdiv": lambda a, b: int(a / b), "trem": math.fmod,

@@ -90,7 +90,8 @@ def renewed(b: n.Buffer, rest: list[n.Stmt]) -> list[n.Stmt]:
     at = next((k for k in reversed(range(len(rest))) if _changes(rest[k], b)), None)
     s = rest[at] if at is not None else None
     if at is None or not isinstance(s, n.Store) or s.mask is not None or s.clip or s.cache or s.at != n.Region(b) or not any(
-            isinstance(x, n.Region) and x.buffer == b for t in rest[:at] for x in walk(t)):
+            isinstance(x, n.Region) and x.buffer == b for t in rest[:at] for x in walk(t)) or any(
+            isinstance(x, n.View) and x.at.buffer == b for t in rest for x in walk(t)):  # a view goes on showing the first
         return rest
     new = replace(b, name=f"{b.name}%")
     return renewed(b, [*rest[:at], n.Alloc(new, s.value, origin=s.origin), *(rename(t, {b.name: new.name}) for t in rest[at + 1:])])

@@ -50,7 +50,10 @@ def _aligned_as(a: n.Program, b: n.Program) -> n.Program:
 
 
 def _same_in(form: Callable[[n.Program], n.Program], a: n.Program, b: n.Program) -> bool:
-    one, filled_in, other = form(a), form(filled(a)), form(b)
+    try:
+        one, filled_in, other = form(a), form(filled(a)), form(b)
+    except KirError:
+        return False  # it has no such form
     # A value that is named once stands where it is used only when names are settled; conversions that then meet are one.
     return same_program(one, other) or same_program(filled_in, other) or same_program(form(settled(filled_in)), form(settled(other)))
 
@@ -326,8 +329,9 @@ def _chosen(b: n.Buffer, rest: Sequence[n.Stmt]) -> tuple[int, n.Expr] | None:
 
 
 def _masked_by(cond: n.Expr, old: n.Node, new: n.Node) -> n.Node:
-    if isinstance(new, n.Load) and new.at.buffer.space in ("global", "shared") and new.mask is None and not new.clip:
-        return replace(new, mask=cond, other=build.const(0, dtype_of(new.type)))
+    if isinstance(new, n.Load) and new.at.buffer.space in ("global", "shared") and not new.clip and (new.mask is None or new.mask.type == cond.type):
+        other = build.const(0, dtype_of(new.type)) if new.other is None else new.other
+        return replace(new, mask=cond if new.mask is None else build.logical_and(cond, new.mask), other=other)
     return new
 
 

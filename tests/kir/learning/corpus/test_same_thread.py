@@ -84,6 +84,11 @@ OTHER = {
     "another range": (
         SAME["a number held to a range"][0],
         SAME["a number held to a range"][1].replace("127", "126")),
+    "a view of what was there before": (
+        "for t in 0..64 parallel thread\n  register a: f32[2] = 0.0\n  view register v: u8[8] at a\n  a[0] = x[t]\n  let u = a[1]\n  a = u + 1.0\n"
+        "  y[t] = a[0] + cast(v[0], f32)",
+        "for t in 0..64 parallel thread\n  register a: f32[2] = 0.0\n  view register v: u8[8] at a\n  a[0] = x[t]\n  let u = a[1]\n"
+        "  register r: f32[2] = u + 1.0\n  y[t] = r[0] + cast(v[0], f32)"),
     "rounded the other way": (
         SAME["an exact widening before a conversion down"][0],
         SAME["an exact widening before a conversion down"][1].replace("i32, rd", "i32, ru")),
