@@ -54,7 +54,8 @@ HEAD = """# What each step of the workloads' lineages brings
 Written by `python -m benchmarks.surfaces.measured_steps --write` from what `measure` kept: every state of each shipped lineage of a workload, judged by
 the gate on the device and timed there, at the shape that is named. A step's factor is the time before it over the time after it, on the way forward. A step
 of which a state was refused, or not reached in time, has none; *written as CUDA*: its surface says no such program. TileLang compiles for each size, most
-of a minute: its states are judged at the sizes of that shape alone, with every distribution of inputs (and were at others when they were walked).
+of a minute: its states are judged at the sizes of that shape alone, with every distribution of inputs (and were at others when they were walked). On a
+machine with other work on it the gate refuses a state for whose calls the host waits much longer than they take: the next `measure` asks for it again.
 
 """
 
