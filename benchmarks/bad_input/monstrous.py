@@ -569,7 +569,8 @@ def page(kept: dict[str, dict[str, Any]]) -> str:
     texts, faults = (sum(len(x[k]) if k == "faults" else x[k] for x in kept.values()) for k in ("texts", "faults"))
     lines = ["# Monstrous texts", "", "Made by `python -m benchmarks.bad_input.monstrous`, then `--write`: what no person writes, for each reader. A fault is",
              f"an internal error, a process that dies, more than {SECONDS} s of processor time or more than {MEGABYTES // 1024} GB.", "",
-             f"{texts:,} texts, {faults} faults.", "", "| reader | texts | read | refused | slowest (s) | most memory (MB) | faults | day |",
+             f"{texts:,} texts of {len(list(monsters())):,}, {faults} faults; what is open of the others is named in [fuzz](fuzz.md).", "",
+             "| reader | texts | read | refused | slowest (s) | most memory (MB) | faults | day |",
              "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"]
     lines += [f"| {name} | {x['texts']} | {x['read']} | {sum(x['refused'].values())} | {x['slowest']:.1f} | {x['most']} | {len(x['faults'])} | {x['day']} |"
               for name, x in sorted(kept.items())]
