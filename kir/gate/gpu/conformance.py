@@ -232,8 +232,10 @@ def _program(row: Mapping[str, Any]) -> Iterator[Case]:
 def conform(gpu: Gpu, only: Sequence[str] = ()) -> Conformance:
     """Run every case (or those of the named rows). Raises KirError KIR-G109."""
     every, left = cases()
-    chosen = [c for c in every if not only or set(c.rows) & set(only)]
-    out = Conformance([], left)
+    has = gpu.target.architecture.has
+    absent = {row: f"the device has no {c.how['family']}" for c in every if "family" in c.how and not has(c.how["family"]) for row in c.rows}
+    chosen = [c for c in every if (not only or set(c.rows) & set(only)) and not set(c.rows) & set(absent)]
+    out = Conformance([], left | absent)
     ready: list[tuple[Case, Emitted, Artifact]] = []
     for surface in SURFACES:
         group = [c for c in chosen if c.surface == surface]
