@@ -1,15 +1,16 @@
 """Monstrous texts: what no person writes, given to every reader: nesting without end, names of a megabyte, numbers of 100,000 digits, bytes that are no text,
 macros that grow exponentially, thousands of includes or decorators.
 
-`python -m benchmarks.bad_input.monstrous [--reader NAME ..] [--only TEXT] [--jobs N]` gives each to `kir` in a process of its own. What comes out is a program
-or a refusal with an id; an internal error (KIR-C003), a traceback, a process that ends by a signal, more than `SECONDS` of processor time or more than
-`MEGABYTES` is a fault, and the exit code is 1.
+`python -m benchmarks.bad_input.monstrous [--reader NAME ..] [--only TEXT] [--jobs N] [--log FILE] [--write]` gives each to `kir` in a process of its own. What
+comes out is a program or a refusal with an id. A fault is an internal error (KIR-C003), a traceback, a process that ends by a signal, more than `SECONDS` of
+processor time or more than `MEGABYTES`; the exit code is 1 then.
 """
 from __future__ import annotations
 
 import argparse
 import contextlib
 import io
+import json
 import os
 import re
 import resource
@@ -21,14 +22,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+from benchmarks.fuzz.state import today
 from kir.base.dataclass import dataclass
+from kir.base.store import write_atomic
 from kir.faces.cli._main import run
 
 ROOT = Path(__file__).parents[2]
+LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "monsters.json", ROOT / "docs" / "tables" / "fuzz-monsters.md"
 SECONDS, MEGABYTES, ROOM = 5, 2048, 8_000
 """Processor time and memory that one text may take; and address space, in megabytes, of its process."""
-DEEP, MANY, LONG = (300, 3_000, 100_000), 20_000, 1_000_000
+DEEP, MANY, LONG = (300, 3_000, 30_000), 5_000, 1_000_000
 """Levels of nesting; how many of a thing there are; characters of a long name or line."""
 PAIRS = ("()", "[]", "{}")
 
@@ -143,13 +148,13 @@ def encodings(frame: str, comment: str) -> Iterator[tuple[str, Callable[[], byte
     yield "right to left", lambda: right.replace(" ", " \u202e", 3).encode()
     yield "zero width", lambda: right.replace(" ", "\u200b ", 5).encode()
     yield "combining marks", lambda: (f"{comment} a" + "\u0301" * 100_000 + "\n" + right).encode()
-    yield "a million lines", lambda: b"\n" * LONG + right.encode()
+    yield "300,000 lines", lambda: b"\n" * 300_000 + right.encode()
     yield "a line of ten megabytes", lambda: f"{comment} {'x' * 10 * LONG}\n{right}".encode()
     yield "cut in the middle", lambda: right[:len(right) * 2 // 3].encode()
     for k in range(1, 8):
         yield f"cut at {k} of 8", lambda k=k: right[:len(right) * k // 8].encode()  # type: ignore[misc]  # bound at once
     yield "twice", lambda: (right * 2).encode()
-    yield "2,000 times", lambda: (right * 2_000).encode()
+    yield "300 times", lambda: (right * 300).encode()
     yield "spaces at the ends of lines", lambda: right.replace("\n", " " * 10_000 + "\n").encode()
 
 
@@ -173,13 +178,13 @@ def expressions(python: bool) -> Iterator[tuple[str, Callable[[], str]]]:
         yield "unicode escapes", lambda: '"' + "\\N{BULLET}\\u0041\\U0001F600\\ud800" * 5_000 + '"'
         yield "a bad escape", lambda: r'"\N{NO SUCH NAME} \U99999999 \xZZ"'
         yield "a string of a megabyte", lambda: '"' + "x" * LONG + '"'
-        yield "strings in a row", lambda: "'a' " * 100_000
+        yield "strings in a row", lambda: "'a' " * 30_000
         yield "strings and f-strings in a row", lambda: "'a' f'{1}' " * MANY
         yield "attributes", lambda: "x" + ".a" * MANY
         yield "calls in a row", lambda: "f" + "()" * MANY
         yield "subscripts in a row", lambda: "X" + "[0]" * MANY
-        yield "a tuple of 100,000", lambda: "(" + "1, " * 100_000 + ")"
-        yield "20,000 arguments", lambda: "tl.cat(" + "1, " * MANY + ")"
+        yield "a tuple of 30,000", lambda: "(" + "1, " * 30_000 + ")"
+        yield "5,000 arguments", lambda: "tl.cat(" + "1, " * MANY + ")"
         yield "a power tower", lambda: "9 ** 9 ** 9 ** 9"
         yield "a long shift", lambda: "1 << (1 << 62)"
         yield "a repeated list", lambda: "[0] * 10 ** 12"
@@ -197,7 +202,7 @@ def expressions(python: bool) -> Iterator[tuple[str, Callable[[], str]]]:
             yield from _nested(before, after)
         yield "members", lambda: "x" + ".a" * MANY
         yield "calls in a row", lambda: "f" + "()" * MANY
-        yield "20,000 arguments", lambda: "f(" + "1, " * MANY + "1)"
+        yield "5,000 arguments", lambda: "f(" + "1, " * MANY + "1)"
         yield "a string of a megabyte", lambda: '"' + "x" * LONG + '"'
         yield "an open string", lambda: '"abc'
         yield "an open raw string", lambda: 'R"abc(' + "x" * 1000
@@ -226,7 +231,7 @@ def _fstring(deep: int) -> str:
 
 def python_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     """What may stand in a function (`body`) or before it (`head`)."""
-    yield "body", "20,000 assignments", lambda: "\n    ".join(f"a{k} = a{k - 1} + 1" for k in range(MANY))
+    yield "body", "5,000 assignments", lambda: "\n    ".join(f"a{k} = a{k - 1} + 1" for k in range(MANY))
     yield "body", "doubling", lambda: "a = v\n    " + "\n    ".join(["a = a + a"] * 200)
     yield "body", "doubling of numbers", lambda: "a = 3\n    " + "\n    ".join(["a = a * a"] * 200)
     yield "body", "a doubled tuple", lambda: "a = (1,)\n    " + "\n    ".join(["a = a + a"] * 60)
@@ -249,8 +254,8 @@ def python_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "body", "stars", lambda: "*a, b = v\n    a, *b = f(*v, **v)"
     yield "body", "an assert of nothing", lambda: "assert False, 1 / 0"
     yield "head", "decorators by thousands", lambda: "@d\n" * 3_000 + "def g(): pass"
-    yield "head", "20,000 imports", lambda: "\n".join(f"import m{k}" for k in range(MANY))
-    yield "head", "20,000 functions", lambda: "\n".join(f"def f{k}(x): return x" for k in range(MANY))
+    yield "head", "5,000 imports", lambda: "\n".join(f"import m{k}" for k in range(MANY))
+    yield "head", "5,000 functions", lambda: "\n".join(f"def f{k}(x): return x" for k in range(MANY))
     yield "head", "functions that call one another", lambda: "@triton.jit\ndef f(x): return g(x)\n@triton.jit\ndef g(x): return f(x)"
     yield "head", "a chain of 2,000 calls", lambda: "\n".join(f"@triton.jit\ndef f{k}(x): return f{k + 1}(x)" for k in range(2_000))
     yield "head", "constants in a circle", lambda: "A = B\nB = A"
@@ -262,7 +267,7 @@ def python_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "head", "tabs and spaces", lambda: "def g():\n\tx = 1\n        y = 2\n"
     yield "head", "a backslash at the end", lambda: "x = 1 \\"
     yield "head", "continued lines", lambda: "x = 1 " + "\\\n + 1 " * 5_000
-    yield "head", "a dictionary of 100,000", lambda: "D = {" + ", ".join(f"{k}: {k}" for k in range(100_000)) + "}"
+    yield "head", "a dictionary of 30,000", lambda: "D = {" + ", ".join(f"{k}: {k}" for k in range(30_000)) + "}"
     yield "head", "type parameters", lambda: "def g[T: (int, str), *Ts, **P](x: T) -> T: ...\ntype A[T] = A[T]"
 
 
@@ -278,8 +283,8 @@ def cuda_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
         for deep in DEEP:
             yield "body", f"{line[:24]} {deep} deep", lambda line=line, end=end, deep=deep: line * deep + "v += 1;" + end * deep
     for mark in ("*", "&", "&&", "[1]", "()", "const ", "volatile "):
-        yield "body", f"a type with 20,000 {mark}", lambda mark=mark: f"int {mark * MANY} q;" if mark[0] in "*&cv" else f"int q{mark * MANY};"
-    yield "body", "20,000 assignments", lambda: "".join(f"float a{k} = a{max(k - 1, 0)} + 1;\n" for k in range(MANY))
+        yield "body", f"a type with 5,000 {mark}", lambda mark=mark: f"int {mark * MANY} q;" if mark[0] in "*&cv" else f"int q{mark * MANY};"
+    yield "body", "5,000 assignments", lambda: "".join(f"float a{k} = a{max(k - 1, 0)} + 1;\n" for k in range(MANY))
     yield "body", "doubling", lambda: "float a = v;" + "a = a + a;" * 300 + "v = a;"
     yield "body", "squares of numbers", lambda: "constexpr long a0 = 3;" + "".join(f"constexpr long a{k + 1} = a{k} * a{k};" for k in range(80))
     yield "body", "an unrolled loop without end", lambda: "#pragma unroll\n  for (int i = 0; i < 2000000000; ++i) v += i;"
@@ -288,10 +293,10 @@ def cuda_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "body", "an array of 2**40", lambda: "__shared__ float s[1ll << 40]; s[t] = v;"
     yield "body", "an array of -1", lambda: "float s[-1]; s[t] = v;"
     yield "body", "an array of 40 axes", lambda: "float s" + "[2]" * 40 + "; v = s" + "[0]" * 40 + ";"
-    yield "body", "assembly of a megabyte", lambda: 'asm volatile("' + "mov.u32 %0, %1; " * 60_000 + '" : "=r"(t) : "r"(t));'
+    yield "body", "assembly of 5,000 instructions", lambda: 'asm volatile("' + "mov.u32 %0, %1; " * MANY + '" : "=r"(t) : "r"(t));'
     yield "body", "assembly of braces", lambda: 'asm volatile("' + "{" * MANY + '");'
     yield "body", "a goto", lambda: "a: goto b; b: goto a;"
-    yield "body", "a switch of 20,000 cases", lambda: "switch (N) {" + "".join(f"case {k}: v += {k}; break;" for k in range(MANY)) + "}"
+    yield "body", "a switch of 5,000 cases", lambda: "switch (N) {" + "".join(f"case {k}: v += {k}; break;" for k in range(MANY)) + "}"
     for deep in (20, 40, 200):
         yield "head", f"macros that double, {deep}", lambda deep=deep: "#define A0 x x\n" + "".join(f"#define A{k + 1} A{k} A{k}\n" for k in range(deep)) + \
             f"int q = A{deep};"
@@ -301,16 +306,16 @@ def cuda_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
             "\n#define D0 (v + v)\n" + "".join(f"#define D{k + 1} (D{k} * D{k})\n" for k in range(deep)) + f"v = D{deep};")
     yield "head", "a macro of itself", lambda: "#define A A A\n#define B(x) B(B(x))\nint q = A; int r = B(B(1));"
     yield "head", "macros in a circle", lambda: "#define A B\n#define B A\nint q = A;\n#if A\n#endif"
-    yield "head", "20,000 macros", lambda: "".join(f"#define M{k} M{k + 1}\n" for k in range(MANY)) + "int q = M0;"
-    yield "head", "a macro with 20,000 arguments", lambda: "#define F(" + ", ".join(f"a{k}" for k in range(MANY)) + ") a0\nint q = F(1);"
+    yield "head", "5,000 macros", lambda: "".join(f"#define M{k} M{k + 1}\n" for k in range(MANY)) + "int q = M0;"
+    yield "head", "a macro with 5,000 arguments", lambda: "#define F(" + ", ".join(f"a{k}" for k in range(MANY)) + ") a0\nint q = F(1);"
     yield "head", "thousands of includes", lambda: "".join(f'#include "no{k}.h"\n' for k in range(5_000))
     yield "head", "itself included", lambda: '#include "k.cu"\n#include "./k.cu"\n#include "../m/k.cu"'
     yield "head", "a device included", lambda: '#include "/dev/zero"\n#include "/dev/stdin"\n#include "/proc/self/mem"\n#include "."'
     yield "head", "an include of a name of a megabyte", lambda: f'#include "{"x" * LONG}"'
-    yield "head", "#if, 20,000 deep", lambda: "#if 1\n" * MANY + "int q;\n" + "#endif\n" * MANY
+    yield "head", "#if, 5,000 deep", lambda: "#if 1\n" * MANY + "int q;\n" + "#endif\n" * MANY
     yield "head", "#if without end", lambda: "#if 1\n" * MANY
-    yield "head", "#endif, 20,000", lambda: "#endif\n#else\n#elif 1\n" * MANY
-    yield "head", "a condition of 20,000 terms", lambda: "#if " + "1 + " * MANY + "1\n#endif"
+    yield "head", "#endif, 5,000", lambda: "#endif\n#else\n#elif 1\n" * MANY
+    yield "head", "a condition of 5,000 terms", lambda: "#if " + "1 + " * MANY + "1\n#endif"
     yield "head", "a condition of brackets", lambda: "#if " + "(" * MANY + "1" + ")" * MANY + "\n#endif"
     yield "head", "a condition of not", lambda: "#if " + "!" * MANY + "1\n#endif"
     yield "head", "a condition by 0", lambda: "#if 1 / 0 || 1 % 0 || 1 << 999999999999\n#endif"
@@ -325,9 +330,9 @@ def cuda_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "head", "templates that double", lambda: (
         "template <int K> __device__ float d(float x) { if constexpr (K == 0) return x; else return d<K - 1>(x) + d<K - 1>(x); }")
     yield "body", "a call of templates that double", lambda: "v = d<40>(v);"
-    yield "head", "20,000 functions", lambda: "".join(f"__device__ int f{k}(int x) {{ return x + {k}; }}\n" for k in range(MANY))
+    yield "head", "5,000 functions", lambda: "".join(f"__device__ int f{k}(int x) {{ return x + {k}; }}\n" for k in range(MANY))
     yield "head", "namespaces, 5,000 deep", lambda: "namespace a { " * 5_000 + "}" * 5_000
-    yield "head", "names, 20,000 deep", lambda: "int q = a" + "::a" * MANY + ";"
+    yield "head", "names, 5,000 deep", lambda: "int q = a" + "::a" * MANY + ";"
     yield "head", "template arguments, 3,000 deep", lambda: "A<" * 3_000 + "int" + ">" * 3_000 + " q;"
     yield "head", "aliases in a circle", lambda: "using A = B; using B = A; typedef C D; typedef D C; A q; C r;"
     yield "head", "a structure of itself", lambda: "struct S { S s; int x; }; struct T : T { T t[3]; }; __device__ S q; __device__ T r;"
@@ -345,9 +350,9 @@ def ptx_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
         yield "body", f"sum of an address, {deep}", lambda deep=deep: "ld.global.u32 %r2, [%rd1" + "+4" * deep + "];"
         yield "body", f"expression, {deep} deep", lambda deep=deep: "mov.u32 %r2, " + "(" * deep + "1" + ")" * deep + ";"
         yield "body", f"minus, {deep}", lambda deep=deep: "mov.u32 %r2, " + "-" * deep + "1;"
-    yield "body", "20,000 statements", lambda: "add.s32 %r1, %r1, 1;\n" * MANY
+    yield "body", "5,000 statements", lambda: "add.s32 %r1, %r1, 1;\n" * MANY
     yield "body", "doubling", lambda: "add.s32 %r1, %r1, %r1;\n" * 3_000
-    yield "body", "20,000 labels", lambda: "".join(f"L{k}: bra L{k + 1};\n" for k in range(MANY)) + f"L{MANY}:"
+    yield "body", "5,000 labels", lambda: "".join(f"L{k}: bra L{k + 1};\n" for k in range(MANY)) + f"L{MANY}:"
     yield "body", "2,000 branches that join", lambda: "".join(f"@%p1 bra L{k}; add.s32 %r1, %r1, {k}; L{k}:\n" for k in range(2_000))
     yield "body", "branches back, 300", lambda: "".join(f"L{k}: add.s32 %r1, %r1, 1;\n" for k in range(300)) + "".join(f"@%p1 bra L{k};\n" for k in range(300))
     yield "body", "branches forth, 300", lambda: "".join(f"@%p1 bra L{k};\n" for k in range(300)) + "".join(f"L{k}: add.s32 %r1, %r1, 1;\n" for k in range(300))
@@ -361,7 +366,7 @@ def ptx_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "body", "shared memory of 2**60", lambda: ".shared .align 8 .b8 s[1152921504606846976]; st.shared.u32 [s], %r1;"
     yield "body", "an alignment of 3", lambda: ".shared .align 3 .b8 s[-1];"
     yield "body", "an opcode of 2,000 dots", lambda: "add" + ".s32" * 2_000 + " %r1, %r1, %r1;"
-    yield "body", "20,000 operands", lambda: "add.s32 " + ", ".join(["%r1"] * MANY) + ";"
+    yield "body", "5,000 operands", lambda: "add.s32 " + ", ".join(["%r1"] * MANY) + ";"
     yield "body", "predicates in a row", lambda: "@%p1 " * MANY + "add.s32 %r1, %r1, 1;"
     yield "body", "a call of nothing", lambda: "call (%r1), nothing, (%r1);"
     yield "body", "a call of itself", lambda: "call.uni k, (%rd1, %rd1);"
@@ -375,12 +380,12 @@ def ptx_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "body", "an open string", lambda: '.loc 1 "'
     yield "head", "a global of 100,000 numbers", lambda: ".global .u32 g[100000] = {" + ", ".join(["1"] * 100_000) + "};"
     yield "head", "a global of braces", lambda: ".global .u32 g = " + "{" * 3_000 + "1" + "}" * 3_000 + ";"
-    yield "head", "20,000 globals", lambda: "".join(f".global .u32 g{k};\n" for k in range(MANY))
+    yield "head", "5,000 globals", lambda: "".join(f".global .u32 g{k};\n" for k in range(MANY))
     yield "head", "a function of itself", lambda: ".func f() { call f; ret; }"
     yield "head", "another version", lambda: ".version 99.9\n.target sm_999x\n.address_size 7"
-    yield "head", "20,000 pragmas", lambda: '.pragma "nounroll";\n' * MANY
+    yield "head", "5,000 pragmas", lambda: '.pragma "nounroll";\n' * MANY
     yield "head", "a section without end", lambda: ".section .debug_str {\n" + ".b8 1\n" * MANY
-    yield "head", "20,000 files", lambda: "".join(f'.file {k} "a"\n' for k in range(MANY))
+    yield "head", "5,000 files", lambda: "".join(f'.file {k} "a"\n' for k in range(MANY))
 
 
 def kir_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
@@ -393,7 +398,7 @@ def kir_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
         for deep in (100, 1_000):
             yield "body", f"{line}, {deep} deep", lambda line=line, deep=deep: (
                 "\n".join((" " * (2 * k + 4) if k else "") + line.format(k) for k in range(deep)) + "\n" + " " * (2 * deep + 4) + "pass")
-    yield "body", "20,000 statements", lambda: "\n    ".join(f"let a{k} = {k}" for k in range(MANY))
+    yield "body", "5,000 statements", lambda: "\n    ".join(f"let a{k} = {k}" for k in range(MANY))
     yield "body", "doubling", lambda: "let a0 = b\n    " + "\n    ".join(f"let a{k + 1} = a{k} + a{k}" for k in range(100))
     for number in ("9" * 100_000, "0x" + "f" * 100_000, "1e999999999", "0." + "3" * 100_000, "1e-99999", "-0", "nan", "inf", "08"):
         yield "body", f"the number {number[:12]}", lambda number=number: f"let a = {number}"
@@ -408,7 +413,7 @@ def kir_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "body", "an open string", lambda: 'opaque "'
     yield "body", "tabs", lambda: "\tlet a = 1"
     yield "head", "another version", lambda: "kir 99"
-    yield "head", "20,000 empty programs", lambda: "program q\n" * MANY
+    yield "head", "5,000 empty programs", lambda: "program q\n" * MANY
     yield "head", "comments", lambda: "# x\n" * 100_000
 
 
@@ -421,7 +426,7 @@ def toml_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
         yield "head", f"a table of dots, {deep}", lambda deep=deep: f"[x{'.a' * deep}]\nb = 1"
     yield "head", "a tuple of 300,000", lambda: f"x = [{'1, ' * 300_000}]"
     yield "head", "grid of 300,000", lambda: f"facts = [{'1, ' * 300_000}]"
-    yield "head", "20,000 tables", lambda: "\n".join(f"[[x]]\na = {k}" for k in range(MANY))
+    yield "head", "5,000 tables", lambda: "\n".join(f"[[x]]\na = {k}" for k in range(MANY))
     yield "body", "100,000 keys", lambda: "\n".join(f"a{k} = {k}" for k in range(100_000))
     for number in ("9" * 100_000, "0x" + "f" * 100_000, "1e999999999", "0." + "3" * 100_000, "nan", "-inf", "1979-05-27T07:32:00Z", "99999999999999999999",
         "true", '"x"',
@@ -559,14 +564,35 @@ def fault(each: Monster) -> tuple[str, str]:
         return wrong, shown
 
 
+def page(kept: dict[str, dict[str, Any]]) -> str:
+    """docs/tables/fuzz-monsters.md."""
+    texts, faults = (sum(len(x[k]) if k == "faults" else x[k] for x in kept.values()) for k in ("texts", "faults"))
+    lines = ["# Monstrous texts", "", "Made by `python -m benchmarks.bad_input.monstrous`, then `--write`: what no person writes, for each reader. A fault is",
+             f"an internal error, a process that dies, more than {SECONDS} s of processor time or more than {MEGABYTES // 1024} GB.", "",
+             f"{texts:,} texts, {faults} faults.", "", "| reader | texts | read | refused | slowest (s) | most memory (MB) | faults | day |",
+             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"]
+    lines += [f"| {name} | {x['texts']} | {x['read']} | {sum(x['refused'].values())} | {x['slowest']:.1f} | {x['most']} | {len(x['faults'])} | {x['day']} |"
+              for name, x in sorted(kept.items())]
+    if faults:
+        lines += ["", "| reader | text | what is wrong |", "| --- | --- | --- |"]
+        lines += [f"| {name} | {what.replace('|', '/')} | {wrong.replace('|', '/')} |"
+                  for name, x in sorted(kept.items()) for what, wrong in x["faults"].items()]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     """The command."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--reader", nargs="*", default=list(FILES), choices=list(FILES))
     arguments.add_argument("--only", default="", help="those with this text in their name")
     arguments.add_argument("--jobs", type=int, default=1)
+    arguments.add_argument("--log", type=Path, default=LOG, help="where what came of each reader's texts is kept")
+    arguments.add_argument("--write", action="store_true", help="write docs/tables/fuzz-monsters.md of the log, and no more")
     arguments.add_argument("--all", action="store_true", help="print what came of each")
     chosen = arguments.parse_args()
+    if chosen.write:
+        PAGE.write_text(page(json.loads(chosen.log.read_text())))
+        return 0
     every = [m for m in monsters() if m.reader in chosen.reader and chosen.only in m.name]
     with tempfile.TemporaryDirectory() as at:  # loads what is loaded when it is needed
         for reader in chosen.reader:
@@ -574,12 +600,28 @@ def main() -> int:
             (Path(at) / FILES[reader]).write_text(_put(frame) if reader not in ("problem", "card") else frame)
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                 run(words(reader, Path(at)))
+    came: dict[str, dict[str, Any]] = {}
     bad = 0
     with ThreadPoolExecutor(chosen.jobs) as pool:
         for each, (wrong, shown) in zip(every, pool.map(fault, every), strict=True):
             bad += bool(wrong)
+            own = came.setdefault(each.reader, {"day": today(), "texts": 0, "read": 0, "refused": {}, "slowest": 0.0, "most": 0, "faults": {}})
+            own["texts"] += 1
+            if wrong:
+                own["faults"][each.name] = wrong[:160]
+            else:
+                seconds, memory, _, what = (shown.split(", ") + [""] * 4)[:4]
+                own["slowest"], own["most"] = max(own["slowest"], float(seconds.split()[0])), max(own["most"], int(memory.split()[0]))
+                if what == "read":
+                    own["read"] += 1
+                else:
+                    own["refused"][what] = own["refused"].get(what, 0) + 1
             if wrong or chosen.all:
                 print(f"{each.reader}: {each.name}: {wrong or shown}", flush=True)
+            if not chosen.only:
+                held = json.loads(chosen.log.read_text()) if chosen.log.is_file() else {}
+                chosen.log.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(chosen.log, json.dumps({**held, **came}, indent=1, sort_keys=True) + "\n")
     print(f"{len(every)} texts, {bad} faults")
     return int(bad > 0)
 

@@ -1,15 +1,20 @@
 """Faults of compilers: what `kir check` says of the text that a release made of a right kernel, or that it computes something else.
 
 `python -m benchmarks.checks.compilers_faults [--write]` checks each text of `benchmarks/data/compilers`, and writes docs/tables/compilers-faults.md. `--make`
-makes the texts, of `kernels.py` and `triton_kernels.py` there, with the TileLang and the Triton that are installed (no GPU is needed). Exit code 1 where a
-text is not judged as its row says.
+makes the texts, of `kernels.py` and `triton_kernels.py` there, with the TileLang and the Triton that are installed (no GPU is needed). `--validate` has each
+kernel compiled anew by the releases that are installed, from the IR that is read of it, and what comes out read back and compared as by
+`kir gate --validate`; what came of it is kept by release, for the page. Exit code 1 where a text is not judged as its row says.
 """
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
+import json
 import re
 import sys
+import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +28,7 @@ from kir.surface.reading import binding_of, load_expert
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks" / "data" / "compilers"
 PAGE = ROOT / "docs" / "tables" / "compilers-faults.md"
+VALIDATED = ROOT / "benchmarks" / "results" / "compilers-validated.json"
 TRACKERS = {"tilelang": "https://github.com/tile-ai/tilelang/issues/", "triton": "https://github.com/triton-lang/triton/issues/"}
 DRAWS = 4
 """Inputs on which a text is run beside its kernel."""
@@ -102,6 +108,47 @@ def as_said(text: Text, done: Proved) -> bool:
     return not any(f.status == "refuted" for f in done.findings) and not (text.source and otherwise(text)) if text.shown else done.verdict == "proved"
 
 
+def validated_here() -> dict[str, str]:
+    """What `kir gate --validate` says of each kernel with the releases that are installed, by kernel and release."""
+    import tilelang
+    import triton
+
+    from kir.base.diagnostic import KirError
+    from kir.gate.proved.compiled import validated
+    from kir.hardware.target import target
+
+    installed, out = {"tilelang": tilelang.__version__, "triton": triton.__version__}, dict[str, str]()
+    for kernel, surface in dict.fromkeys((t.kernel, t.surface) for t in TEXTS):
+        with tempfile.TemporaryDirectory() as at:
+            file, binding = alone(kernel, surface, Path(at))
+            try:
+                done = validated(load_expert(file, binding).program, surface, target("sm_80"))
+                said = done.status if done.status == "holds" else f"{done.status}: {done.why}"
+            except KirError as refused:
+                said = f"unread: {refused.diagnostics[0].message}"
+        out[f"{kernel} {surface} {installed[surface]}"] = said[:160]
+        print(f"{kernel}, {surface} {installed[surface]}: {said[:160]}", flush=True)
+    return out
+
+
+def alone(kernel: str, surface: str, at: Path) -> tuple[str, Path]:
+    """A kernel of the sources in a file of its own, for all of TileLang are called `main`, and its binding: that of its texts, less what a compiler adds."""
+    source = (FOLDER / ("kernels.py" if surface == "tilelang" else "triton_kernels.py")).read_text()
+    own = [s for s in ast.parse(source).body if not isinstance(s, ast.FunctionDef) or surface == "triton" or s.name.removesuffix("_rounds") == kernel]
+    file, name = at / "kernel.py", kernel
+    file.write_text("\n\n".join(ast.unparse(s) for s in own if not isinstance(s, ast.Assign)) + "\n")
+    if surface == "tilelang":
+        name = next(x.name for s in own if isinstance(s, ast.FunctionDef) for x in s.body if isinstance(x, ast.FunctionDef))
+    told = tomllib.loads((FOLDER / f"{kernel}.toml").read_text())
+    lines = [f'kernel = "{name}"', *(["grid = [1]"] if surface == "triton" else [])]
+    for key, t in told["tensors"].items():
+        lines += [f"[tensors.{t.get('name', key)}]", f"shape = {t['shape']}", f'dtype = "{t["dtype"]}"']
+        lines += ['role = "inout"'] if t.get("role") != "in" else []
+    (at / "kernel.toml").write_text("\n".join(lines) + "\n")
+    given = FOLDER / f"{kernel}-source.toml"
+    return f"{file}::{name}", given if given.is_file() else at / "kernel.toml"
+
+
 def page(rows: list[tuple[Text, Proved]]) -> Iterator[str]:
     """The generated page."""
     yield "# Faults of compilers\n\nMade by `python -m benchmarks.checks.compilers_faults --write`: each kernel of `kernels.py` and `triton_kernels.py` in"
@@ -121,6 +168,15 @@ def page(rows: list[tuple[Text, Proved]]) -> Iterator[str]:
     wrong = [t for t, _ in rows if t.kind]
     known = {(t.surface, t.issue) for t in wrong if t.issue}
     yield f"\n{len(wrong)} texts with a fault, {len(known)} faults of the trackers, {len(rows) - len(wrong)} right texts."
+    if kept := json.loads(VALIDATED.read_text()) if VALIDATED.is_file() else {}:
+        shown = sorted({t.issue for t in wrong if t.issue and kept.get(f"{t.kernel} {t.surface} {t.release}", "").startswith("refuted")})
+        yield "\n## By the gate\n\n`python -m benchmarks.checks.compilers_faults --validate`, with each release in turn installed: the kernel is read, written"
+        yield "by KIR, compiled by that release, and what comes out is read back and compared as by `kir gate KERNEL --validate`. KIR writes out barriers a"
+        yield f"kernel leaves to TileLang, so that a fault in putting them in may not show. Of the faults above {', '.join(map(str, shown))} do.\n"
+        yield "| kernel | release | what the gate says |\n| --- | --- | --- |"
+        for key, said in sorted(kept.items()):
+            kernel, surface, release = key.split(" ")
+            yield f"| `{kernel}` | {surface.replace('tilelang', 'TileLang').replace('triton', 'Triton')} {release} | {said.replace('|', '/')} |"
 
 
 def _module(name: str) -> Any:
@@ -171,11 +227,16 @@ def main() -> int:
     """Check every text."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--make", action="store_true", help="make the texts of the TileLang and the Triton that are installed, and no more")
+    arguments.add_argument("--validate", action="store_true", help="what `kir gate --validate` says with the releases that are installed, and no more")
     arguments.add_argument("--write", action="store_true", help="write docs/tables/compilers-faults.md")
     chosen = arguments.parse_args()
     if chosen.make:
         made()
         made_by_triton()
+        return 0
+    if chosen.validate:
+        kept = json.loads(VALIDATED.read_text()) if VALIDATED.is_file() else {}
+        VALIDATED.write_text(json.dumps({**kept, **validated_here()}, indent=1, sort_keys=True) + "\n")
         return 0
     rows = [(text, judged(text)) for text in TEXTS]
     for text, done in rows:

@@ -47,7 +47,10 @@ BASES = ((3,), (20,), (9,), (33,))
 SECONDS, MOST_ELEMENTS = 120.0, 1 << 18
 """Processor time that one kernel may take in a turn, and elements of a tensor at most."""
 MENDED = {
-    "cuda: other values": "a flat index over rows of 5 or 22 was taken apart by a guess: only as it is proved, else it stays a place in memory",
+    "cuda: other values": "a flat index over rows of 5 or 22 was taken apart by a guess: only as it is proved, else it stays a place in memory. "
+    "**Open**: an array with its axes in another order is written with columns below zero (`plain.cu::parity`), which a check of the text calls outside; "
+    "the addresses are right",
+    "passes: AssertionError": "**open**: `multicast-cluster` expects that nothing stands behind the roles of a kernel",
     "passes: too long": "no fault: a kernel of hundreds of statements, which counts as left off now",
     "surfaces: too long": "no fault: the same",
     "values after compensated-sum": "lanes that add each other's sums came to different ones: refuted (KIR-P650)",
@@ -172,7 +175,7 @@ def main() -> int:
             write_atomic(chosen.state, json.dumps(state, indent=1) + "\n")
     if chosen.write:
         PAGE.write_text(page(state), encoding="utf-8")
-    return 1 if any(kind not in MENDED for kind in state["faults"]) else 0
+    return 1 if any("**open**" in MENDED.get(kind, "**open**").lower() for kind in state["faults"]) else 0
 
 
 if __name__ == "__main__":

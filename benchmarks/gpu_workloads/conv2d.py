@@ -124,10 +124,10 @@ ROWS_OF_PIXELS = (
 TURNS = STAYING.removeprefix(f"{FLAT}; ")
 OF_BOXES = (
     (128, "columns=128 stages=3 threads=256", 2), (128, "columns=128 stages=3 threads=128", 2), (128, "columns=128 stages=6 threads=256", 1),
-    (128, "columns=64 stages=4 threads=128", 2), (128, "columns=64 stages=8 threads=128", 1), (256, "columns=128 stages=4 threads=256", 1),
-    (256, "columns=64 stages=2 threads=128", 2), (128, "columns=256 stages=4 threads=256", 1), (64, "columns=128 stages=8 threads=128", 1),
-    (64, "columns=256 stages=5 threads=128", 1))
-"""Pixels of a tile, the rest of a point, and CTAs of a multiprocessor that stay."""
+    (128, "columns=64 stages=4 threads=128", 2), (128, "columns=64 stages=8 threads=128", 1), (256, "columns=128 stages=4 threads=256", 0),
+    (256, "columns=64 stages=2 threads=128", 2), (128, "columns=256 stages=4 threads=256", 0), (64, "columns=128 stages=8 threads=128", 1),
+    (64, "columns=256 stages=5 threads=128", 0))
+"""Pixels of a tile, the rest of a point, and CTAs of a multiprocessor that stay: none where what they store does not fit beside the stages."""
 
 
 def boxed(pixels: int, shape: Shape) -> str:
@@ -143,10 +143,11 @@ def boxed(pixels: int, shape: Shape) -> str:
     return f"rows={pixels} high={high} images={image}"
 
 
-BOXES = tuple(dict.fromkeys(f"conv2d_boxes_triton {boxed(pixels, shape)} {rest}{turns}{EARLY}" for shape in SHAPES if shape[5] != (1, 1)
-                            for pixels, rest, ctas in OF_BOXES for turns in ("", f" then {TURNS % (ctas * SMS)}")))
-"""Triton copies boxes of images too; all of them begin early."""
-POINTS = (*TRIED, *ROWS_OF_PIXELS, *BOXES, *(f"{point}{EARLY}" for point in (*TRIED, *ROWS_OF_PIXELS) if "_tilelang" not in point))
+BOXES = tuple(dict.fromkeys(f"conv2d_boxes_triton {boxed(pixels, shape)} {rest}{turns}{begins}" for shape in SHAPES if shape[5] != (1, 1)
+                            for pixels, rest, ctas in OF_BOXES for begins in ("", EARLY)
+                            for turns in ("", *([f" then {TURNS % (ctas * SMS)}"] if ctas else []))))
+"""Triton copies boxes of images too."""
+POINTS = (*TRIED, *ROWS_OF_PIXELS, *BOXES, *(f"{point}{EARLY}" for point in (*TRIED, *ROWS_OF_PIXELS) if "_tilelang rows" not in point))
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
 OF_ROWS = ("cuda", "cuda, sm_80", "triton", "tilelang")
 """What has a row of its own: each surface, and CUDA's code for sm_80, which later devices run too."""

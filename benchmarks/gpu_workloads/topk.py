@@ -51,24 +51,34 @@ TILELANG: dict[str, dict[int, tuple[str, ...]]] = {
         1024: ("rows(threads=128, items=8, room=1024, bits=8)",),
         1 << 30: ("rows(threads=1024, items=4, room=4096, bits=11)",),
     },
-    "chunks": {1 << 30: ("chunks(threads=512, items=8, blocks=2, bits=11)",)},
+    "chunks": {1 << 30: (
+        "chunks(threads=512, items=8, blocks=2, bits=11)",
+        "chunks(threads=1024, items=4, blocks=1, bits=11)",
+        "chunks(threads=512, items=4, blocks=4, bits=11)",
+        "chunks(threads=512, items=16, blocks=1, bits=11)",
+    )},
 }
 """Those of them that TileLang is given, by their family and the longest row that they are tried on."""
 TRITON: dict[str, dict[int, tuple[str, ...]]] = {
     "tiles": {
         256: ("tiles(tile=256, threads=32)",),
         1024: ("tiles(tile=1024, threads=128)", "tiles(tile=1024, threads=256)"),
-        4096: ("tiles(tile=4096, threads=256)", "tiles(tile=4096, threads=512)"),
-        8192: ("tiles(tile=8192, threads=512)",),
+        4096: ("tiles(tile=4096, threads=256)", "tiles(tile=4096, threads=512)", "tiles(tile=4096, threads=128)"),
+        8192: ("tiles(tile=8192, threads=512)", "tiles(tile=8192, threads=256)", "sieve(tile=8192, room=4096, threads=512, groups=128, each=64)"),
     },
     "sieve": {
         32768: (
             "sieve(tile=1024, room=256, threads=128, groups=128, each=32)",
             "sieve(tile=2048, room=256, threads=256, groups=128, each=16)",
+            "sieve(tile=1024, room=256, threads=128, groups=64, each=32)",
+            "sieve(tile=1024, room=512, threads=256, groups=128, each=32)",
+            "sieve(tile=4096, room=256, threads=256, groups=128, each=8)",
         ),
         131072: (
             "sieve(tile=2048, room=512, threads=256, groups=128, each=64)",
             "sieve(tile=4096, room=512, threads=256, groups=128, each=32)",
+            "sieve(tile=2048, room=512, threads=128, groups=128, each=32)",
+            "sieve(tile=4096, room=512, threads=512, groups=128, each=32)",
         ),
         1 << 30: (
             "sieve(tile=4096, room=256, threads=256, groups=128, each=64)",

@@ -3,12 +3,13 @@
 
     python -m benchmarks.surfaces.architectures [NAME ..]     # prints the rows of some pipelines, each as it is done
     python -m benchmarks.surfaces.architectures --write [NAME ..]   # writes the rows of all, or of some, into the page
+    .. --next ..                                              # the same of the table of the next architecture
 """
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
@@ -28,8 +29,8 @@ from kir.problem import Problem, load_problem
 from kir.surface import Artifact, backend
 
 PAGE = Path(__file__).parents[2] / "docs" / "tables" / "architectures.md"
-TARGETS = ("sm_80", "sm_120")
-PRODUCTS = ("HGMMA", "QGMMA", "QMMA", "HMMA")
+TARGETS, NEXT = ("sm_80", "sm_120"), ("sm_100a",)
+PRODUCTS = ("UTCHMMA", "UTCQMMA", "HGMMA", "QGMMA", "QMMA", "HMMA")
 """Matrix instructions as their names begin in SASS."""
 DESCRIPTORS = ("tma-load", "tma-store", "surface-option{option=host_descriptors ")
 """How steps begin that only make copies go by tensor descriptors."""
@@ -47,12 +48,21 @@ Written by `python -m benchmarks.surfaces.architectures --write`; a test compare
 | pipeline | surface | sm_80 | sm_120 |
 | --- | --- | --- | --- |
 """
+AFTER = """
+## The next architecture
+
+The same for sm_100a, by `--next`. Of pipelines for CUDA `gemm_sm100` has products into tensor memory ([why so](../decisions/0039-tensor-memory.md)), and what
+was made for sm_80 compiles as it is; Triton's compiler chooses by itself.
+
+| pipeline | surface | sm_100a |
+| --- | --- | --- |
+"""
 
 
-def row(name: str) -> str:
-    """A pipeline's row of the table."""
+def row(name: str, targets: tuple[str, ...] = TARGETS) -> str:
+    """A pipeline's row of the table, or of that of other targets."""
     space = find_space(name)
-    return f"| {name} | {space.surface} | {' | '.join(cell(space, target(t)) for t in TARGETS)} |"
+    return f"| {name} | {space.surface} | {' | '.join(cell(space, target(t)) for t in targets)} |"
 
 
 def by_addresses(space: Space, device: Target) -> Space:
@@ -105,26 +115,29 @@ def _modelled(program: Program, problem: Problem, device: Target, surface: str) 
     return ", ".join(f"modelled {1e6 * each.seconds:.3g} us at {each.shape}" for each in profile(program, shapes, device, None, surface))
 
 
-def written(rows: Iterable[str], names: Iterable[str], text: str) -> str:
-    """The page with these rows in the place of what it says of their pipelines, in the order of names."""
-    at = {line.split(" | ")[0].removeprefix("| "): line for text_of in (text.splitlines(), rows) for line in text_of if line.startswith("| ")}
-    return HEAD + "\n".join([*(at[n] for n in names if n in at), ""])
+def written(rows: Iterable[str], names: Sequence[str], text: str, further: bool = False) -> str:
+    """The page with these rows in the place of what it says of their pipelines, in the order of names: in its first table, or in the one `further` down."""
+    tables = [*text.split(AFTER.split("\n\n", maxsplit=1)[0]), ""][:2]
+    tables[further] += "\n".join(["", *rows])
+    found = [{line.split(" | ")[0].removeprefix("| "): line for line in table.splitlines() if line.startswith("| ")} for table in tables]
+    first, second = ("\n".join([*(at[n] for n in names if n in at), ""]) for at in found)
+    return HEAD + first + (AFTER + second if second else "")
 
 
 def main(words: Iterable[str]) -> int:
     """0, or 2 for words that are no pipelines."""
     words = list(words)
     every = [n for n in space_names() if (of := find_space(n)).kind == "pipeline" and of.surface != "tilelang"]
-    if unknown := [w for w in words if w != "--write" and w not in space_names()]:
+    if unknown := [w for w in words if w not in ("--write", "--next") and w not in space_names()]:
         print(f"no pipeline is called {', '.join(unknown)}; there are {', '.join(space_names())}", file=sys.stderr)
         return 2
-    names = [w for w in words if w != "--write"] or every
+    names, further = [w for w in words if not w.startswith("--")] or every, "--next" in words
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
-        for made in as_completed([pool.submit(row, name) for name in names]):
+        for made in as_completed([pool.submit(row, name, NEXT if further else TARGETS) for name in names]):
             one = made.result()
             print(one, flush=True)
             if "--write" in words:
-                write_atomic(PAGE, written([one], every, PAGE.read_text(encoding="utf-8")))
+                write_atomic(PAGE, written([one], every, PAGE.read_text(encoding="utf-8"), further))
     return 0
 
 

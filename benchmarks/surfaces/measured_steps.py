@@ -4,7 +4,8 @@
     python -m benchmarks.surfaces.measured_steps [--write]                            # prints the page of what is kept, or writes it
 
 Each state is judged by the gate on the device (all of its calls there, without the interpreter, which judged it when it was walked) and timed at one
-shape, at which the naive program too is quick. What a surface does not say is said in CUDA.
+shape, at which the naive program too is quick. What a surface does not say is said in CUDA. On TileLang, which compiles for each size, it is judged at the
+sizes of that shape alone.
 """
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.surfaces.crossing import lineages
 from benchmarks.surfaces.workload_lineages import workload_of
@@ -29,7 +30,7 @@ from kir.base.store import write_atomic
 from kir.ir.nodes import Program
 from kir.learning.tune.device import with_shape
 from kir.lineage.records.folder import Folder, opened
-from kir.problem import Problem, load_problem
+from kir.problem import Problem, Shape, load_problem
 from kir.problem.problem import shape_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ ROOT = Path(__file__).parents[2]
 KEPT, PAGE = ROOT / "benchmarks" / "results" / "workloads-steps.jsonl", ROOT / "docs" / "tables" / "workloads-steps.md"
 SURFACES = ("cuda", "triton", "tilelang")
 """Those whose compilers are quick first."""
+OF_SIZES = frozenset({"tilelang"})
+"""Those whose launchers take the sizes of a call, so that each size is compiled, for most of a minute."""
 SAMPLES = 0.3
 """Seconds that the samples of one state may take."""
 SHAPES = {
@@ -50,7 +53,8 @@ HEAD = """# What each step of the workloads' lineages brings
 
 Written by `python -m benchmarks.surfaces.measured_steps --write` from what `measure` kept: every state of each shipped lineage of a workload, judged by
 the gate on the device and timed there, at the shape that is named. A step's factor is the time before it over the time after it, on the way forward. A step
-of which a state was refused, or not reached in time, has none; *written as CUDA*: its surface says no such program.
+of which a state was refused, or not reached in time, has none; *written as CUDA*: its surface says no such program. TileLang compiles for each size, most
+of a minute: its states are judged at the sizes of that shape alone, with every distribution of inputs (and were at others when they were walked).
 
 """
 
@@ -86,6 +90,21 @@ _WORKER: list[Judge] = []
 """What judges in this process."""
 
 
+class AtOneSize(Problem):
+    """A problem that is posed at the sizes of its shapes alone."""
+
+    def admits(self, shape: Shape) -> bool:
+        return any(shape.sizes == s.sizes for s in self.shapes)
+
+
+def at_one_size(problem: Problem, shape: Shape) -> AtOneSize:
+    """A problem posed at a shape, where it is timed, and once more at its sizes, where it is judged with every distribution."""
+    posed = shape.model_copy(update={"name": "judged", "tags": ("tail",)})
+    spec = problem.spec.model_copy(update={"shapes": (posed, shape)})
+    given: dict[str, Any] = {f.name: getattr(problem, f.name) for f in fields(problem) if f.init}
+    return AtOneSize(**{**given, "spec": spec})
+
+
 def of_workloads() -> list[Folder]:
     """The shipped lineages of the workloads, those of few states first."""
     found = [(folder, folder.read()) for folder in lineages()]
@@ -108,11 +127,12 @@ def _shape(problem: str) -> str:
 def judged(folder: Folder, number: int, judge: Judge) -> Judged:
     """A state on its surface, or in CUDA where that does not say it."""
     record = folder.read()
-    state, shape = record.states[number], shape_of(load_problem(record.header.problem), SHAPES[record.header.problem])
-    problem, program = with_shape(load_problem(record.header.problem), shape), folder.program(state)
+    state, problem, program = record.states[number], load_problem(record.header.problem), folder.program(record.states[number])
+    shape = shape_of(problem, SHAPES[record.header.problem])
     for surface in dict.fromkeys((record.header.surface, "cuda")):
+        posed = at_one_size(problem, shape) if surface in OF_SIZES else with_shape(problem, shape)
         try:
-            accepted, reason, seconds, device = judge(program, problem, surface, shape.name)
+            accepted, reason, seconds, device = judge(program, posed, surface, shape.name)
         except KirError as refused:
             accepted, reason, seconds, device = False, f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}", (0.0, 0.0, 0.0), ""
         if accepted or not reason.startswith(("KIR-B", "KIR-V")):

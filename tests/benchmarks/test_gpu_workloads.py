@@ -42,7 +42,7 @@ from kir.interp import run
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.learning.tune.space import find_space
-from kir.problem import Problem, load_problem
+from kir.problem import Problem, Shape, load_problem
 from kir.problem.problem import shape_of
 from kir.surface import Artifact, Emitted, backend
 
@@ -418,6 +418,8 @@ def test_each_state_of_a_lineage_is_judged_once_and_its_step_has_a_factor() -> N
 
     def judge(program: Program, problem: Problem, surface: str, shape: str) -> tuple[bool, str, tuple[float, float, float], str]:
         asked.append(surface)
+        others = Shape(name="other", tags=(), sizes={**problem.shape(shape).sizes, "K": 1})
+        assert problem.admits(others) == (surface == "cuda") == (len(problem.shapes) > 2) and problem.admits(problem.shape(shape))
         refused = surface == "tilelang" and len(asked) == 1
         return not refused, "KIR-B002: no such thing" if refused else "", (1e-6 * 2 ** len(asked), 0.0, 0.0), "NVIDIA H200"
 

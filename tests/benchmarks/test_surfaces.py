@@ -7,6 +7,7 @@ from benchmarks.surfaces import architectures, case_study
 from benchmarks.surfaces.case_study import FORGETTING, Step, Study
 from kir.interp import run
 from kir.ir.canonical import content_hash
+from kir.learning.tune.space import find_space, space_names
 from kir.problem import load_problem
 
 
@@ -17,6 +18,13 @@ from kir.problem import load_problem
 ])
 def test_a_row_is_as_written(name: str) -> None:
     assert architectures.row(name) in architectures.PAGE.read_text().splitlines()
+
+
+def test_a_row_goes_where_it_belongs() -> None:
+    text, names = architectures.PAGE.read_text(), [name for name in space_names() if find_space(name).surface != "tilelang"]
+    rows = [line for line in text.splitlines() if line.startswith("| gemm_sm80 | ")]
+    assert architectures.written(rows[:1], names, text) == text == architectures.written(rows[1:], names, text, True)
+    assert "## The next" not in architectures.written(rows[:1], ["gemm_sm80"], rows[0])
 
 
 def test_a_word_that_is_no_pipeline_is_said(capsys: pytest.CaptureFixture[str]) -> None:

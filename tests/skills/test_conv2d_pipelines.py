@@ -63,6 +63,13 @@ def test_a_convolution_in_tiles_gathers_pixels(surface: str, said: tuple[str, ..
     assert all(each in text for each in said), text
 
 
+def test_triton_shows_boxes_to_tensor_cores_where_they_lie() -> None:
+    """As the second operand, which is not read into registers; no division and no way around the loop stand between its products."""
+    point = {"rows": 128, "high": 8, "images": 2, "columns": 64, "stages": 3, "threads": 128}
+    body = backend("triton").emit(filled("conv2d_boxes_triton", "f16", point)[0]).text.partition("for k_tile in range(tl.maximum(tl.cdiv(C * 9, 64), 1)):")[2]
+    assert "acc = tl.dot(wtm, tl.trans(xm), acc)" in body and "xm = tl.reshape(box, (128, 64))" in body and "//" not in body
+
+
 @pytest.mark.parametrize(("name", "point"), [("pingpong", {"rows": 64, "columns": 64, "stages": 3, "raster": 8, "rounds": 1}),
                                              ("once", {"rows": 128, "columns": 64, "stages": 4, "rounds": 1})])
 def test_tilelang_gathers_pixels_by_tensor_maps(name: str, point: dict[str, int], tmp_path: Path) -> None:

@@ -303,6 +303,11 @@ HOSTS = {
     "a host template that another file's function calls": ("template <typename I> void go(I* a, int n) { k<I, 3><<<n, 64>>>(a, a, n); }\n"
                                                            "void top(void* p, int n) { n1::go<double>(reinterpret_cast<double*>(p), n); }\n",
                                                            ["k<T = f64, N = 3>[64]"]),
+    "a constant of the class that the host code names": (
+        "namespace n1 { template <int THREADS, typename T> struct Traits { static constexpr int width = 2; "
+        "static constexpr int threads = THREADS * width; }; }\n"
+        "template <int W> void go(const float* a, float* b, int n) { using Mine = n1::Traits<W, float>; k<float, W><<<n, Mine::threads>>>(a, b, n); }\n"
+        "template void go<48>(const float*, float*, int);\n", ["k<T = f32, N = 48>[96]"]),
     "an instantiation": ("template __global__ void k<float, 5>(const float*, float*, int);\n", ["k<float, 5>[256]"]),
     "nothing": ("", ["k<half, 1>[256]"]),
 }

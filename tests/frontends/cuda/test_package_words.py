@@ -68,6 +68,13 @@ FORMS = {
         "using Sort = cub::BlockRadixSort<unsigned, 32, 2>;\n",
         "  __shared__ Sort::TempStorage s;\n  if (blockDim.x == 32) {\n    unsigned keys[2] = {16 * t + unsigned(x[2 * t] + 9) % 16, 16 * t + 7};\n"
         "    Sort(s).Sort(keys, 0, 4);\n    y[2 * t] = keys[0] % 16;\n    y[2 * t + 1] = keys[1] % 16;\n  }\n", None),
+    "scans of two elements a thread, one with a prefix that is kept": (
+        "using Scan = cub::BlockScan<float, 64>;\n"
+        "struct Run { float held; __device__ float operator()(float all) { const float was = held; held += all; return was; } };\n",
+        "  __shared__ typename Scan::TempStorage s;\n  float v[2] = {x[2 * t], x[2 * t + 1]};\n  Run run{10.f};\n"
+        "  Scan(s).InclusiveScan(v, v, cub::Sum(), run);\n  __syncthreads();\n  Scan(s).InclusiveScan(v, v, cub::Sum());\n"
+        "  y[t] = v[1] - (t == 0 ? run.held : 0.f);\n",
+        np.cumsum(10 + np.cumsum(ONE[:128]))[1::2] - np.where(np.arange(64) == 0, 10 + ONE[:128].sum(), 0)),
     "types as tags": (
         "template <typename F> __device__ float twice(F f, float v) { return f(f(v, std::true_type{}), std::false_type{}); }\n",
         "  auto f = [&](float v, auto tag) { constexpr bool ADD = decltype(tag)::value; if constexpr (ADD) return v + 1; else return v * 2; };\n"
@@ -161,8 +168,14 @@ __global__ void rows(const float4* x, const float* s, float* y, int cols, unsign
     for (int e = 0; e < 4; ++e) y[blockIdx.x * cols + cols * i + t * 4 + e] = own[e] * s[t * 4 + e] + float(top[3 - e].key);
   }
 }
-void go(int* flags, unsigned long long* sums, const float4* x, const float* s, float* y, int cols, unsigned n) {
+__global__ void held(const int* x, signed char* c) {
+  unsigned v;
+  asm volatile("cvt.sat.s8.s32 %0, %1;" : "=r"(v) : "r"(x[threadIdx.x]));
+  c[threadIdx.x] = reinterpret_cast<const signed char&>(v);
+}
+void go(int* flags, unsigned long long* sums, const float4* x, const float* s, float* y, int cols, unsigned n, signed char* c) {
   orders<<<4, 32>>>(flags, sums, y, cols);
+  held<<<4, 64>>>(flags, c);
   rows<<<4, 64>>>(x, s, y, cols, n);
 }
 """
@@ -187,7 +200,7 @@ kernel k grid (b: 1) threads 1
 
 def test_atomics_of_any_order_and_sums_of_32_bits_are_written_back(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(WORDS)
-    assert [r["state"] for r in examine(tmp_path / "k.cu", frozenset(), lambda name: None)] == ["equal", "equal"]
+    assert [r["state"] for r in examine(tmp_path / "k.cu", frozenset(), lambda name: None)] == ["equal"] * 3
     # a file that is worked out in parts: every second kernel
     assert [r["kernel"].partition("[")[0] for r in examine(tmp_path / "k.cu", frozenset(), lambda name: None, (1, 2))] == ["rows"]
 

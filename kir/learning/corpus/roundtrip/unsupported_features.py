@@ -18,7 +18,7 @@ _NEEDS = (
     (r"an element of a tile", "an operation that takes one element of a tile at a run-time index"),
     (r"a run-time value where a tuple is needed", "tuples that are chosen at run time"),
     (r"is of several kinds in a loop", "a loop unrolled once, so that its first round has a type of its own"),
-    (r"an address as an integer|a load through a run-time value",
+    (r"an address (as|made of) an integer|a load through a run-time value",
      "pointers that are read from memory as integers: a cast between the two, with what it may point to"),
     (r"it returns a block pointer", "block pointers that helpers make and return: a view where the helper is called"),
     (r"a tuple index that is not known", "a tuple of which a run-time number picks: a branch for each part"),

@@ -1,0 +1,104 @@
+"""When two programs of one thread are one, and when they are not: forms that a written program is read back in."""
+from __future__ import annotations
+
+import textwrap
+
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.learning.corpus.roundtrip.threads import same_thread
+
+HEAD = """kir 1
+program p
+  scalar n: i32
+  in x: f32[4096] align 16
+  in h: f16[4096] align 16
+  inout y: f32[4096] align 16
+  out c: i8[4096] align 16
+kernel k grid (b: 4) threads 64
+"""
+SAME = {
+    "an array that nothing names": (
+        "shared s: f32[64]\nfor t in 0..64 parallel thread\n  y[t] = x[t]",
+        "for t in 0..64 parallel thread\n  y[t] = x[t]"),
+    "a view as wide as what it shows": (
+        "shared s: i32[64]\nview shared v: f32[64] at s\nfor t in 0..64 parallel thread\n  v[t] = x[t]\n  barrier()\n  y[t] = v[63 - t]",
+        "shared s: i32[64]\nfor t in 0..64 parallel thread\n  s[t] = cast(x[t], i32, bits)\n  barrier()\n  y[t] = cast(s[63 - t], f32, bits)"),
+    "a view of a part": (
+        "shared s: u8[1024]\nview shared v: f32[256] at s\nfor t in 0..64 parallel thread\n  v[t] = x[t]\n  barrier()\n  y[t] = v[63 - t]",
+        "shared s: u8[1024]\nview shared v: f32[64] at s[0]\nfor t in 0..64 parallel thread\n  v[t] = x[t]\n  barrier()\n  y[t] = v[63 - t]"),
+    "an array that is filled whole": (
+        "for t in 0..64 parallel thread\n  register a: f32[1, 4] = 0.0\n  for i in 0..4 unroll\n    a[0, i] = a[0, i] + x[t * 4 + i]\n"
+        "    y[t * 4 + i] = a[0, i]",
+        "for t in 0..64 parallel thread\n  register a: f32[1, 4]\n  a[0, 0 +: 4] = 0.0\n  for i in 0..4 unroll\n    a[0, i] = a[0, i] + x[t * 4 + i]\n"
+        "    y[t * 4 + i] = a[0, i]"),
+    "a value of a load": (
+        "for t in 0..64 parallel thread\n  let a = 1.0 - x[t]\n  y[t] = a * a\n  y[t + 64] = a",
+        "for t in 0..64 parallel thread\n  let a = x[t]\n  y[t] = (1.0 - a) * (1.0 - a)\n  y[t + 64] = 1.0 - a"),
+    "a choice and a branch": (
+        "for t in 0..64 parallel thread\n  y[t] = select(n > t, exp(load(x[t] where n > t else 0.0)), 1.0)",
+        "for t in 0..64 parallel thread\n  if n > t\n    y[t] = exp(x[t])\n  else\n    y[t] = 1.0"),
+    "a variable that is set anew": (
+        "for t in 0..64 parallel thread\n  register a: f32 = x[t]\n  for i in 0..4\n    a = a * a\n"
+        "  let was = a\n  a = was + 1.0\n  y[t] = was\n  y[t + 64] = a * a",
+        "for t in 0..64 parallel thread\n  register a: f32 = x[t]\n  for i in 0..4\n    a = a * a\n"
+        "  let next = a + 1.0\n  y[t] = a\n  y[t + 64] = next * next"),
+    "an element of a vector that is made": (
+        "for t in 0..64 parallel thread\n  let v = vec(x[t], x[t + 64])\n  y[t] = pick(v, 1)",
+        "for t in 0..64 parallel thread\n  y[t] = x[t + 64]"),
+    "rows by the counters' ranges": (
+        "shared s: f32[4, 64]\nfor t in 0..64 parallel thread\n  for i in 0..4 unroll\n    s[i, t] = x[t]\n  barrier()\n  y[t] = s[n, 63 - t]",
+        "shared s: f32[4, 64]\nfor t in 0..64 parallel thread\n  for i in 0..4 unroll\n    s[(i * 64 + t) // 64, (i * 64 + t) % 64] = x[t]\n  barrier()\n"
+        "  y[t] = s[n, 63 - t]"),
+    "a number held to a range": (
+        "for t in 0..64 parallel thread\n  c[t] = cast(n + t, i8, sat)",
+        "for t in 0..64 parallel thread\n  c[t] = cast(max(min(n + t, 127), -128), i8)"),
+    "an exact widening before a conversion down": (
+        "for t in 0..64 parallel thread\n  y[t] = cast(cast(h[t], i32, rd), f32)",
+        "for t in 0..64 parallel thread\n  y[t] = cast(cast(cast(h[t], f32), i32, rd), f32)"),
+}
+OTHER = {
+    "another place of a view": (
+        SAME["a view as wide as what it shows"][0],
+        SAME["a view as wide as what it shows"][1].replace("63 - t", "t")),
+    "the value and not its bits": (
+        SAME["a view as wide as what it shows"][0],
+        SAME["a view as wide as what it shows"][1].replace("cast(s[63 - t], f32, bits)", "cast(s[63 - t], f32)")),
+    "a view that begins elsewhere": (
+        SAME["a view of a part"][0],
+        SAME["a view of a part"][1].replace("s[0]", "s[16]")),
+    "an array of which a part is filled": (
+        SAME["an array that is filled whole"][0],
+        SAME["an array that is filled whole"][1].replace("a[0, 0 +: 4] = 0.0", "a[0, 0 +: 3] = 0.0")),
+    "a choice by another condition": (
+        SAME["a choice and a branch"][0],
+        SAME["a choice and a branch"][1].replace("if n > t", "if n >= t")),
+    "what was there before": (
+        SAME["a variable that is set anew"][0],
+        SAME["a variable that is set anew"][1].replace("y[t] = a", "y[t] = next")),
+    "another element": (
+        SAME["an element of a vector that is made"][0],
+        SAME["an element of a vector that is made"][1].replace("x[t + 64]", "x[t]")),
+    "a counter that may leave its row": (
+        SAME["rows by the counters' ranges"][0].replace("s[i, t]", "s[i, t * 2]"),
+        SAME["rows by the counters' ranges"][1].replace("i * 64 + t)", "i * 64 + t * 2)")),
+    "another range": (
+        SAME["a number held to a range"][0],
+        SAME["a number held to a range"][1].replace("127", "126")),
+    "rounded the other way": (
+        SAME["an exact widening before a conversion down"][0],
+        SAME["an exact widening before a conversion down"][1].replace("i32, rd", "i32, ru")),
+}
+
+
+def program(body: str) -> Program:
+    return parse_program(HEAD + textwrap.indent(body, "  ") + "\n")
+
+
+def test_forms_that_a_language_reads_back_are_one() -> None:
+    assert [what for what, (a, b) in SAME.items() if not same_thread(program(a), program(b))] == []
+
+
+def test_programs_that_differ_are_two() -> None:
+    assert [what for what, (a, b) in OTHER.items() if same_thread(program(a), program(b)) or same_thread(program(b), program(a))] == []
+
+
