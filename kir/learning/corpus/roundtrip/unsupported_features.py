@@ -27,6 +27,8 @@ _NEEDS = (
     (r"a function that the binding decides", "a launch that the package shows, and the function that it gives"),
     (r"it returns choice|(that|which) the binding decides$|choice where", "functions and values whose type a setting decides: a copy for each setting"),
     (r"'\*\*' of constexprs", "powers of metas"),
+    (r"a type that depends on a condition of unusual form", "a dtype that a condition chooses which no dtype term says"),
+    (r"random bits of another width", "philox on words of 64 bits"),
     (r"is a tuple, and changes in a loop", "a register for each part of a tuple"),
     (r"is a pointer or a pointer after a run-time branch", "a pointer that a run-time branch chooses among buffers"),
     (r"is .* or .* after a run-time branch", "a value whose type a run-time branch chooses: the branch copied with what follows it"),
