@@ -329,3 +329,26 @@ def test_what_a_kernel_reaches_of_a_length_that_nobody_names_is_that_long(text: 
     binding, _ = launched(str(file))
     assert binding is not None and binding.sizes == sizes
     assert {k: t.shape for k, t in binding.tensors.items()} == shapes
+
+
+WHOLE = """#include <cuda_runtime.h>
+__global__ void scaled(const float* x, float* y, int n) {
+  int j = 0;
+  while (LEFT) {
+    y[j + threadIdx.x] = 2.0f * x[j + threadIdx.x];
+    j += 128;
+  }
+  REST
+}
+void run(const float* x, float* y, int n) { scaled<<<1, 128>>>(x, y, n); }
+"""
+
+
+@pytest.mark.parametrize(("left", "rest", "tiled"), [
+    ("j + 128 <= n", "", True), ("n > j + 127", "", True), ("j < n - 127", "if (j + threadIdx.x < n) y[j + threadIdx.x] = x[j + threadIdx.x];", False)])
+def test_a_loop_that_goes_on_while_a_whole_tile_is_left(left: str, rest: str, tiled: bool, tmp_path: Path) -> None:
+    """At sizes below a tile it reaches nothing, which says nothing of how large the tensors are; a rest that is done as well needs no whole tiles."""
+    (file := tmp_path / "scaled.cu").write_text(WHOLE.replace("LEFT", left).replace("REST", rest))
+    binding, _ = launched(str(file))
+    assert binding is not None and binding.tensors["x"].shape == binding.tensors["y"].shape == ["n"]
+    assert binding.facts == ["n >= 1", *(["n % 128 == 0"] if tiled else [])]

@@ -205,6 +205,8 @@ def tiles(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, int]]
                     pass
                 case n.For(hi=over, step=n.Const(value=int() as by)) if by > 1:
                     pass
+                case n.While(cond=n.Binary() as cond) if (whole := _whole_tiles(cond)) is not None:
+                    over, by = whole
                 case _:
                     continue
             end = evaluated(over, ends)
@@ -237,11 +239,22 @@ def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
     compared = [x for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("lt", "le", "gt", "ge")]
     named = {s.names[0]: s.value for k in program.kernels for s in walk(k) if isinstance(s, n.Let) and len(s.names) == 1}
     begun = [(size.name, by) for x in compared for side, size in ((x.a, x.b), (x.b, x.a)) if isinstance(size, n.Var) and (by := _tile_before(side, named)) > 1]
-    ragged = {v.name for x in compared
-              if not any(isinstance(side, n.Const) or _whole_steps(side, steps) or _tile_before(side, named) > 1 for side in (x.a, x.b))
+    whole = {id(s.cond) for k in program.kernels for s in walk(k) if isinstance(s, n.While)}
+    ragged = {v.name for x in compared if not (
+        (id(x) in whole and _whole_tiles(x) is not None) or any(
+            isinstance(side, n.Const) or _whole_steps(side, steps) or _tile_before(side, named) > 1 for side in (x.a, x.b)))
               for v in walk(x) if isinstance(v, n.Var)}
     taken = dict.fromkeys([*tiles(program, binding.sizes), *(each for each in begun if each[0] in binding.sizes)])
     yield from (fact for x, by in taken if x not in ragged and (fact := f"{x} % {by} == 0") not in binding.facts)
+
+
+def _whole_tiles(cond: n.Binary) -> tuple[n.Expr, int] | None:
+    """What a loop goes over and by how much, where it goes on as long as so many are left: `begin + 128 <= size`, `begin < size - 127`."""
+    a, b = {"le": (cond.a, cond.b), "lt": (cond.a, cond.b), "ge": (cond.b, cond.a), "gt": (cond.b, cond.a)}.get(cond.op, (None, None))
+    if a is None or b is None or not (isinstance(a.type, DType) and a.type.is_integer):
+        return None
+    by = int(polynomial(a).get((), 0)) - int(polynomial(b).get((), 0)) + (cond.op in ("lt", "gt"))
+    return (b, by) if by > 1 else None
 
 
 def _tile_before(e: n.Expr, named: Mapping[str, n.Expr]) -> int:
