@@ -59,6 +59,8 @@ class State:
     weak: set[str] = field(default_factory=set)
     axes: int = 1
     calls: int = 0
+    rounds: int = 0
+    """How often bodies of loops over known values have been read."""
     places: tuple[str, ...] = ()
     """What the place of a program along each axis of the grid is called, and in `extents` how many there are."""
     extents: tuple[str, ...] = ()

@@ -22,6 +22,8 @@ from .expressions import condition, evaluate
 from .loop_carried import carried, stable
 
 MAX_UNROLLED = 64
+MOST_ROUNDS = 1 << 14
+"""Rounds that a kernel's loops over known values have in all, one within another."""
 
 
 def loop(r: State, s: cst.For | cst.While) -> Flow:
@@ -56,6 +58,9 @@ def unrolled(r: State, s: cst.For, items: Sequence[Value]) -> Flow:
     """A loop over known values, read once for each."""
     assert isinstance(s.target, cst.Name)
     for item in items:
+        r.rounds += 1
+        if r.rounds > MOST_ROUNDS:
+            raise NotUnderstood(f"loops over known values that have more than {MOST_ROUNDS} rounds in all")
         r.frame.env[s.target.value] = item
         flow = r.read_block(r, s.body.body)
         if flow is not NEXT:

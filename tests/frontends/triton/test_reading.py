@@ -10,6 +10,7 @@ import pytest
 from kir.backends.triton import BACKEND
 from kir.base.diagnostic import KirError
 from kir.frontends.triton.frontend import TritonFrontend
+from kir.frontends.triton.statements import loops
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
@@ -225,6 +226,14 @@ def kernel(x, y, T: tl.constexpr):
     tl.store(y + tl.arange(0, 4), acc)
 """, {"x": np.ones((3, 4), np.float32), "y": np.zeros(4, np.float32)}, metas={"T": 3})
     np.testing.assert_array_equal(out["y"], [7.0] * 4)
+
+
+def test_rounds_of_loops_over_known_values_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop in a loop in a loop is written out as often as all of them turn."""
+    monkeypatch.setattr(loops, "MOST_ROUNDS", 100)
+    head = "".join(f"{'    ' * (k + 1)}for i{k} in tl.static_range(0, 6):\n" for k in range(3))
+    program = read(tmp_path, f"@triton.jit\ndef kernel(y):\n{head}                tl.store(y + i0, i1 + i2)\n")
+    assert set(opaque(program)) == {"loops over known values that have more than 100 rounds in all"}
 
 
 def test_descending_loops(tmp_path: Path) -> None:
