@@ -76,12 +76,19 @@ class Liveness:
         self.after: dict[int, frozenset[str]] = {}
         self.head: dict[int, frozenset[str]] = {}
         self._reads: dict[int, set[str]] = {}
+        self._first: dict[int, set[str]] = {}
         self._block(body.body, set())
 
     def _names(self, e: cst.CSTNode) -> set[str]:
         if id(e) not in self._reads:
             self._reads[id(e)] = names_in(e)
         return self._reads[id(e)]
+
+    def _read_first(self, body: cst.BaseSuite) -> set[str]:
+        """What a body reads before it sets it: live at the end of a round, as the next one may come."""
+        if id(body) not in self._first:
+            self._first[id(body)] = self._block(body.body, set())
+        return self._first[id(body)]
 
     def _block(self, body: Sequence[cst.CSTNode], out: set[str]) -> set[str]:
         live = set(out)
@@ -103,15 +110,14 @@ class Liveness:
                 return self._names(s.test) | self._block(s.body.body, live) | self._block(orelse, live)
             case cst.For():
                 self.after[id(s)] = frozenset(live)
-                head = self._block(s.body.body, live) - target_names(s.target)
-                head = self._block(s.body.body, live | head) - target_names(s.target)
+                targets = target_names(s.target)
+                head = self._block(s.body.body, live | (self._read_first(s.body) - targets)) - targets
                 self.head[id(s)] = frozenset(head)
                 return live | head | self._names(s.iter)
             case cst.While():
                 self.after[id(s)] = frozenset(live)
                 test = self._names(s.test)
-                head = self._block(s.body.body, live | test) | test
-                head = self._block(s.body.body, live | head) | test
+                head = self._block(s.body.body, live | test | self._read_first(s.body)) | test
                 self.head[id(s)] = frozenset(head)
                 return live | head
             case cst.With():

@@ -61,6 +61,8 @@ class State:
     calls: int = 0
     rounds: int = 0
     """How often bodies of loops over known values have been read."""
+    within: int = 0
+    """How many loops the statement that is read stands in."""
     places: tuple[str, ...] = ()
     """What the place of a program along each axis of the grid is called, and in `extents` how many there are."""
     extents: tuple[str, ...] = ()

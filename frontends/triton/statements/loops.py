@@ -24,10 +24,45 @@ from .loop_carried import carried, stable
 MAX_UNROLLED = 64
 MOST_ROUNDS = 1 << 14
 """Rounds that a kernel's loops over known values have in all, one within another."""
+MOST_WITHIN = 16
+"""Loops within one another: each is read twice, to find what it carries."""
 
 
 def loop(r: State, s: cst.For | cst.While) -> Flow:
     """A for or while loop."""
+    if r.within == 0 and _deepest(s) > MOST_WITHIN:
+        raise NotUnderstood(f"more than {MOST_WITHIN} loops within one another")
+    r.within += 1
+    try:
+        return _loop(r, s)
+    finally:
+        r.within -= 1
+
+
+class _Nest(cst.CSTVisitor):
+    """How deep loops stand within one another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deep = self.most = 0
+
+    def visit_For(self, node: cst.For | cst.While) -> None:
+        self.deep += 1
+        self.most = max(self.most, self.deep)
+
+    def leave_For(self, original_node: cst.For | cst.While) -> None:
+        self.deep -= 1
+
+    visit_While, leave_While = visit_For, leave_For
+
+
+def _deepest(s: cst.For | cst.While) -> int:
+    nest = _Nest()
+    s.visit(nest)
+    return nest.most
+
+
+def _loop(r: State, s: cst.For | cst.While) -> Flow:
     if s.orelse is not None:
         raise NotUnderstood("an else after a loop")
     if len(r.frames) > 1 and contains_return(s):
