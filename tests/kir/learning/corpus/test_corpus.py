@@ -11,6 +11,7 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.faces.cli._main import run as run_cli
 from kir.learning.corpus import counted, files_of, place
+from kir.learning.corpus.roundtrip.one import examine
 from kir.learning.corpus.roundtrip.run import run
 
 HEAD = "import triton\nimport triton.language as tl\n\n"
@@ -168,3 +169,22 @@ def test_kernels_of_packages_come_back_equal(package: str, share: float) -> None
     count = counted(package, run(files[::25], 1))
     assert count.failed == [] and count.different == 0
     assert count.equal >= share * count.found > 0, count.to_json()
+
+
+EMPTY = """template <int E>
+__global__ void k(float* x) {
+  float q[E / 4][4];
+  for (int c = 0; c < 4; ++c) q[0][c] = x[threadIdx.x];
+  float s = 0.0f;
+  for (int c = 0; c < 4; ++c) s += q[0][c];
+  x[threadIdx.x] = s;
+}
+void run(float* x) { k<1><<<1, 32>>>(x); k<8><<<1, 32>>>(x); }
+"""
+
+
+def test_arguments_that_leave_an_array_without_elements_are_refused(tmp_path: Path) -> None:
+    """And are no fault of what reads: a guess of arguments may be one that the host never makes."""
+    (file := tmp_path / "k.cu").write_text(EMPTY)
+    small, large = examine(file, frozenset(), lambda name: None)
+    assert (small["kernel"], small["state"], small["id"]) == ("k<E = 1>[32]", "refused", "KIR-F013") and large["state"] == "equal"
