@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def encodings(frame: str, comment: str) -> Iterator[tuple[str, Callable[[], byte
     yield "CR alone", lambda: right.replace("\n", "\r").encode()
     yield "mixed ends", lambda: right.replace("\n", "\r\n", 3).replace("\n", "\r", 2).encode()
     for name in ("utf-16", "utf-32", "utf-7", "cp037"):
-        yield name, lambda name=name: right.encode(name)  # type: ignore[misc]  # bound at once
+        yield name, partial(lambda name: right.encode(name), name)
     yield "latin-1 comment", lambda: f"{comment} \xe4\xf6\xfc\n{right}".encode("latin-1")
     yield "lone surrogate", lambda: f"{comment} ".encode() + b"\xed\xa0\x80\n" + right.encode()
     yield "overlong byte", lambda: f"{comment} ".encode() + b"\xc0\xaf\n" + right.encode()
@@ -152,7 +153,7 @@ def encodings(frame: str, comment: str) -> Iterator[tuple[str, Callable[[], byte
     yield "a line of ten megabytes", lambda: f"{comment} {'x' * 10 * LONG}\n{right}".encode()
     yield "cut in the middle", lambda: right[:len(right) * 2 // 3].encode()
     for k in range(1, 8):
-        yield f"cut at {k} of 8", lambda k=k: right[:len(right) * k // 8].encode()  # type: ignore[misc]  # bound at once
+        yield f"cut at {k} of 8", partial(lambda k: right[:len(right) * k // 8].encode(), k)
     yield "twice", lambda: (right * 2).encode()
     yield "300 times", lambda: (right * 300).encode()
     yield "spaces at the ends of lines", lambda: right.replace("\n", " " * 10_000 + "\n").encode()
@@ -160,7 +161,7 @@ def encodings(frame: str, comment: str) -> Iterator[tuple[str, Callable[[], byte
 
 def _nested(before: str, after: str, inner: str = "1") -> Iterator[tuple[str, Callable[[], str]]]:
     for deep in DEEP:
-        yield f"{before.strip()[:24]}..{after.strip()[:8]} {deep} deep", lambda deep=deep: before * deep + inner + after * deep  # type: ignore[misc]
+        yield f"{before.strip()[:24]}..{after.strip()[:8]} {deep} deep", partial(lambda deep: before * deep + inner + after * deep, deep)
 
 
 def expressions(python: bool) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -242,12 +243,12 @@ def python_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "body", "a loop of Python without end", lambda: "while True:\n        v += 1"
     yield "body", "2**62 steps", lambda: "for i in range(1 << 62):\n        v += 1"
     for deep in (50, 99, 200):
-        yield "body", f"if, {deep} deep", lambda deep=deep: _loops("if N:", deep)
-        yield "body", f"for, {deep} deep", lambda deep=deep: _loops("for i{} in range(N):", deep)
-        yield "body", f"while, {deep} deep", lambda deep=deep: _loops("while N:", deep)
-        yield "body", f"with, {deep} deep", lambda deep=deep: _loops("with N:", deep)
-        yield "body", f"try, {deep} deep", lambda deep=deep: _loops("try:", deep)
-        yield "body", f"def, {deep} deep", lambda deep=deep: _loops("def f{}():", deep)
+        yield "body", f"if, {deep} deep", partial(lambda deep: _loops("if N:", deep), deep)
+        yield "body", f"for, {deep} deep", partial(lambda deep: _loops("for i{} in range(N):", deep), deep)
+        yield "body", f"while, {deep} deep", partial(lambda deep: _loops("while N:", deep), deep)
+        yield "body", f"with, {deep} deep", partial(lambda deep: _loops("with N:", deep), deep)
+        yield "body", f"try, {deep} deep", partial(lambda deep: _loops("try:", deep), deep)
+        yield "body", f"def, {deep} deep", partial(lambda deep: _loops("def f{}():", deep), deep)
     yield "body", "elif, 5,000", lambda: "if N == 0:\n        v += 1\n    " + "\n    ".join(f"elif N == {k}:\n        v += {k}" for k in range(5_000))
     yield "body", "a match of 5,000 cases", lambda: "match N:\n" + "\n".join(f"        case {k}:\n            v += {k}" for k in range(5_000))
     yield "body", "del, global, nonlocal", lambda: "del v\n    global X\n    nonlocal Y"
@@ -281,9 +282,9 @@ def cuda_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
                       ("switch (N) { case 1: ", "}"), ("if (N) v += 1; else ", ""), ("for (;;) ", ""), ("[&] { ", " }();"), ("L: ", ""), ("struct S { ", "};"),
                       ("__pragma(x) ", "")):
         for deep in DEEP:
-            yield "body", f"{line[:24]} {deep} deep", lambda line=line, end=end, deep=deep: line * deep + "v += 1;" + end * deep
+            yield "body", f"{line[:24]} {deep} deep", partial(lambda line, end, deep: line * deep + "v += 1;" + end * deep, line, end, deep)
     for mark in ("*", "&", "&&", "[1]", "()", "const ", "volatile "):
-        yield "body", f"a type with 5,000 {mark}", lambda mark=mark: f"int {mark * MANY} q;" if mark[0] in "*&cv" else f"int q{mark * MANY};"
+        yield "body", f"a type with 5,000 {mark}", partial(lambda mark: f"int {mark * MANY} q;" if mark[0] in "*&cv" else f"int q{mark * MANY};", mark)
     yield "body", "5,000 assignments", lambda: "".join(f"float a{k} = a{max(k - 1, 0)} + 1;\n" for k in range(MANY))
     yield "body", "doubling", lambda: "float a = v;" + "a = a + a;" * 300 + "v = a;"
     yield "body", "squares of numbers", lambda: "constexpr long a0 = 3;" + "".join(f"constexpr long a{k + 1} = a{k} * a{k};" for k in range(80))
@@ -298,12 +299,12 @@ def cuda_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "body", "a goto", lambda: "a: goto b; b: goto a;"
     yield "body", "a switch of 5,000 cases", lambda: "switch (N) {" + "".join(f"case {k}: v += {k}; break;" for k in range(MANY)) + "}"
     for deep in (20, 40, 200):
-        yield "head", f"macros that double, {deep}", lambda deep=deep: "#define A0 x x\n" + "".join(f"#define A{k + 1} A{k} A{k}\n" for k in range(deep)) + \
-            f"int q = A{deep};"
-        yield "body", f"macros of arguments that double, {deep}", lambda deep=deep: "\n#define B0(x) (x + x)\n" + \
-            "".join(f"#define B{k + 1}(x) B{k}(B{k}(x))\n" for k in range(deep)) + f"v = B{deep}(v);"
-        yield "body", f"sums that double, {deep}", lambda deep=deep: (
-            "\n#define D0 (v + v)\n" + "".join(f"#define D{k + 1} (D{k} * D{k})\n" for k in range(deep)) + f"v = D{deep};")
+        yield "head", f"macros that double, {deep}", partial(lambda deep: "#define A0 x x\n" + "".join(f"#define A{k + 1} A{k} A{k}\n" for k in range(deep)) + \
+            f"int q = A{deep};", deep)
+        yield "body", f"macros of arguments that double, {deep}", partial(lambda deep: "\n#define B0(x) (x + x)\n" + \
+            "".join(f"#define B{k + 1}(x) B{k}(B{k}(x))\n" for k in range(deep)) + f"v = B{deep}(v);", deep)
+        yield "body", f"sums that double, {deep}", partial(lambda deep: (
+            "\n#define D0 (v + v)\n" + "".join(f"#define D{k + 1} (D{k} * D{k})\n" for k in range(deep)) + f"v = D{deep};"), deep)
     yield "head", "a macro of itself", lambda: "#define A A A\n#define B(x) B(B(x))\nint q = A; int r = B(B(1));"
     yield "head", "macros in a circle", lambda: "#define A B\n#define B A\nint q = A;\n#if A\n#endif"
     yield "head", "5,000 macros", lambda: "".join(f"#define M{k} M{k + 1}\n" for k in range(MANY)) + "int q = M0;"
@@ -344,12 +345,12 @@ def cuda_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
 def ptx_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     """What may stand in a kernel (`body`) or before it (`head`)."""
     for deep in DEEP:
-        yield "body", f"blocks, {deep} deep", lambda deep=deep: "{ " * deep + "}" * deep
-        yield "body", f"vector, {deep} deep", lambda deep=deep: "mov.b32 %r2, " + "{" * deep + "%r1" + "}" * deep + ";"
-        yield "body", f"brackets, {deep} deep", lambda deep=deep: "ld.global.u32 %r2, " + "[" * deep + "%rd1" + "]" * deep + ";"
-        yield "body", f"sum of an address, {deep}", lambda deep=deep: "ld.global.u32 %r2, [%rd1" + "+4" * deep + "];"
-        yield "body", f"expression, {deep} deep", lambda deep=deep: "mov.u32 %r2, " + "(" * deep + "1" + ")" * deep + ";"
-        yield "body", f"minus, {deep}", lambda deep=deep: "mov.u32 %r2, " + "-" * deep + "1;"
+        yield "body", f"blocks, {deep} deep", partial(lambda deep: "{ " * deep + "}" * deep, deep)
+        yield "body", f"vector, {deep} deep", partial(lambda deep: "mov.b32 %r2, " + "{" * deep + "%r1" + "}" * deep + ";", deep)
+        yield "body", f"brackets, {deep} deep", partial(lambda deep: "ld.global.u32 %r2, " + "[" * deep + "%rd1" + "]" * deep + ";", deep)
+        yield "body", f"sum of an address, {deep}", partial(lambda deep: "ld.global.u32 %r2, [%rd1" + "+4" * deep + "];", deep)
+        yield "body", f"expression, {deep} deep", partial(lambda deep: "mov.u32 %r2, " + "(" * deep + "1" + ")" * deep + ";", deep)
+        yield "body", f"minus, {deep}", partial(lambda deep: "mov.u32 %r2, " + "-" * deep + "1;", deep)
     yield "body", "5,000 statements", lambda: "add.s32 %r1, %r1, 1;\n" * MANY
     yield "body", "doubling", lambda: "add.s32 %r1, %r1, %r1;\n" * 3_000
     yield "body", "5,000 labels", lambda: "".join(f"L{k}: bra L{k + 1};\n" for k in range(MANY)) + f"L{MANY}:"
@@ -373,7 +374,7 @@ def ptx_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "body", "no semicolon", lambda: "add.s32 %r1, %r1, 1" * 300
     for number in ("9" * 100_000, "0x" + "f" * 100_000, "0f" + "f" * 100_000, "0dZZ", "0b" + "1" * 100_000, "1e999999999", "0777777777777777777777777",
         "0f123", "08"):
-        yield "body", f"the number {number[:12]}", lambda number=number: f"mov.u32 %r2, {number};"
+        yield "body", f"the number {number[:12]}", partial(lambda number: f"mov.u32 %r2, {number};", number)
     yield "body", "a name of a megabyte", lambda: "mov.u32 %" + "a" * LONG + ", 1;"
     yield "body", "names of signs", lambda: "mov.u32 %$_$, %%; mov.u32 $, _;"
     yield "body", "an open comment", lambda: "/* " * MANY
@@ -393,15 +394,15 @@ def kir_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     for before, after in (("(", ")"), ("-", ""), ("not ", ""), ("1 + ", ""), ("1 * ", ""), ("min(1, ", ")"), ("cast(", ", f32)"), ("select(true, 1, ", ")"),
                           ("X[", "]"), ("load(X[", "])"), ("[", "]"), ("{", "}"), ("(1, ", ")")):
         for deep in DEEP:
-            yield "body", f"{before} {deep} deep", lambda before=before, after=after, deep=deep: f"let a = {before * deep}1{after * deep}"
+            yield "body", f"{before} {deep} deep", partial(lambda before, after, deep: f"let a = {before * deep}1{after * deep}", before, after, deep)
     for line in ("if N > 1", "for i{} in 0..N", "while N > 1"):
         for deep in (100, 1_000):
-            yield "body", f"{line}, {deep} deep", lambda line=line, deep=deep: (
-                "\n".join((" " * (2 * k + 4) if k else "") + line.format(k) for k in range(deep)) + "\n" + " " * (2 * deep + 4) + "pass")
+            yield "body", f"{line}, {deep} deep", partial(lambda line, deep: (
+                "\n".join((" " * (2 * k + 4) if k else "") + line.format(k) for k in range(deep)) + "\n" + " " * (2 * deep + 4) + "pass"), line, deep)
     yield "body", "5,000 statements", lambda: "\n    ".join(f"let a{k} = {k}" for k in range(MANY))
     yield "body", "doubling", lambda: "let a0 = b\n    " + "\n    ".join(f"let a{k + 1} = a{k} + a{k}" for k in range(100))
     for number in ("9" * 100_000, "0x" + "f" * 100_000, "1e999999999", "0." + "3" * 100_000, "1e-99999", "-0", "nan", "inf", "08"):
-        yield "body", f"the number {number[:12]}", lambda number=number: f"let a = {number}"
+        yield "body", f"the number {number[:12]}", partial(lambda number: f"let a = {number}", number)
     yield "body", "a name of a megabyte", lambda: f"let {'a' * LONG} = 1"
     yield "body", "a name that is no letter", lambda: "let \u212a = 1"
     yield "body", "shared memory of 2**60", lambda: "shared S: f32[1152921504606846976]"
@@ -420,10 +421,10 @@ def kir_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
 def toml_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
     """What may stand at the top (`head`) or in a table (`body`)."""
     for deep in DEEP:
-        yield "head", f"lists, {deep} deep", lambda deep=deep: f"x = {'[' * deep}{']' * deep}"
-        yield "head", f"tables, {deep} deep", lambda deep=deep: f"x = {'{a = ' * deep}1{'}' * deep}"
-        yield "head", f"dots, {deep}", lambda deep=deep: f"x{'.a' * deep} = 1"
-        yield "head", f"a table of dots, {deep}", lambda deep=deep: f"[x{'.a' * deep}]\nb = 1"
+        yield "head", f"lists, {deep} deep", partial(lambda deep: f"x = {'[' * deep}{']' * deep}", deep)
+        yield "head", f"tables, {deep} deep", partial(lambda deep: f"x = {'{a = ' * deep}1{'}' * deep}", deep)
+        yield "head", f"dots, {deep}", partial(lambda deep: f"x{'.a' * deep} = 1", deep)
+        yield "head", f"a table of dots, {deep}", partial(lambda deep: f"[x{'.a' * deep}]\nb = 1", deep)
     yield "head", "a tuple of 300,000", lambda: f"x = [{'1, ' * 300_000}]"
     yield "head", "grid of 300,000", lambda: f"facts = [{'1, ' * 300_000}]"
     yield "head", "5,000 tables", lambda: "\n".join(f"[[x]]\na = {k}" for k in range(MANY))
@@ -432,8 +433,8 @@ def toml_statements() -> Iterator[tuple[str, str, Callable[[], str]]]:
         "true", '"x"',
                    "[1]", "{a = 1}", '"\\ud800"', '"' + "(" * 3_000 + '"', '"' + "1+" * 3_000 + '1"', '"9**9**9**9"', '"1 << 99999999999"',
                        '"' + "9" * 100_000 + '"'):
-        yield "body", f"a meta of {number[:14]}", lambda number=number: f"BM = {number}"
-        yield "head", f"a fact of {number[:14]}", lambda number=number: f'more = {number}'
+        yield "body", f"a meta of {number[:14]}", partial(lambda number: f"BM = {number}", number)
+        yield "head", f"a fact of {number[:14]}", partial(lambda number: f'more = {number}', number)
     yield "body", "a name of a megabyte", lambda: f"{'a' * LONG} = 1"
     yield "body", "an empty name", lambda: '"" = 1'
     yield "body", "a key twice", lambda: "threads_x = 64"
@@ -467,37 +468,39 @@ def monsters() -> Iterator[Monster]:
     for reader in ("cuda", "triton", "tilelang"):
         frame = frames[reader]
         for name, value in expressions(reader != "cuda"):
-            yield of(reader, name, lambda value=value, frame=frame, reader=reader: _put(frame, body=f"v = {value()}{';' if reader == 'cuda' else ''}"))
-            yield of(reader, f"{name}, before it", lambda value=value, frame=frame, reader=reader: _put(
-                frame, head=f"{'const int ' if reader == 'cuda' else ''}C = {value()}{';' if reader == 'cuda' else ''}"))
+            yield of(reader, name, partial(
+                lambda value, frame, reader: _put(frame, body=f"v = {value()}{';' if reader == 'cuda' else ''}"), value, frame, reader))
+            yield of(reader, f"{name}, before it", partial(lambda value, frame, reader: _put(
+                frame, head=f"{'const int ' if reader == 'cuda' else ''}C = {value()}{';' if reader == 'cuda' else ''}"), value, frame, reader))
     statements = (("cuda", cuda_statements), ("triton", python_statements), ("tilelang", python_statements), ("ptx", ptx_statements), ("kir", kir_statements),
                   ("binding", toml_statements))
     for reader, each in statements:
         indent = " " * 8 if reader == "tilelang" else ""
         for where, name, text in each():
-            yield of(reader, name, lambda where=where, text=text, frame=frames[reader], indent=indent: _put(
-                frame, **{where: text().replace("\n", "\n" + indent) if where == "body" else text()}))
+            yield of(reader, name, partial(lambda where, text, frame, indent: _put(
+                frame, **{where: text().replace("\n", "\n" + indent) if where == "body" else text()}), where, text, frames[reader], indent))
     for where, name, text in toml_statements():
         yield of("problem", name,
-               lambda text=text, where=where: (text() + "\n" if where == "head" else "") + PROBLEM + ("\n" + text() if where == "body" else ""))
+               partial(lambda text, where: (text() + "\n" if where == "head" else "") + PROBLEM + ("\n" + text() if where == "body" else ""), text, where))
     for name, e in expression_texts():
-        yield of("binding", f"a fact: {name}", lambda e=e: _put(BINDING).replace("N >= 1", e))
-        yield of("binding", f"a shape: {name}", lambda e=e: _put(BINDING).replace('["64"]', f'["{e}"]'))
-        yield of("binding", f"a grid: {name}", lambda e=e: _put(BINDING).replace('grid = ["1"]', f'grid = ["{e}"]'))
-        yield of("binding", f"a scalar: {name}", lambda e=e: _put(BINDING).replace('N = "N"', f'N = "{e}"'))
-        yield of("problem", f"a fact: {name}", lambda e=e: f'facts = ["{e}"]\n' + re.sub(r"(?m)^facts = .*$", "", PROBLEM))
-        yield of("problem", f"a shape: {name}", lambda e=e: re.sub(r"shape = \[[^\]]*\]", lambda _: f'shape = ["{e}"]', PROBLEM))
+        yield of("binding", f"a fact: {name}", partial(lambda e: _put(BINDING).replace("N >= 1", e), e))
+        yield of("binding", f"a shape: {name}", partial(lambda e: _put(BINDING).replace('["64"]', f'["{e}"]'), e))
+        yield of("binding", f"a grid: {name}", partial(lambda e: _put(BINDING).replace('grid = ["1"]', f'grid = ["{e}"]'), e))
+        yield of("binding", f"a scalar: {name}", partial(lambda e: _put(BINDING).replace('N = "N"', f'N = "{e}"'), e))
+        yield of("problem", f"a fact: {name}", partial(lambda e: f'facts = ["{e}"]\n' + re.sub(r"(?m)^facts = .*$", "", PROBLEM), e))
+        yield of("problem", f"a shape: {name}", partial(lambda e: re.sub(r"shape = \[[^\]]*\]", lambda _: f'shape = ["{e}"]', PROBLEM), e))
     record = CARD.rindex("```json") + 8 if "```json" in CARD else CARD.rindex("{")
     for deep in DEEP:
-        yield of("card", f"lists, {deep} deep", lambda deep=deep: CARD[:record] + "[" * deep + "]" * deep + "\n```\n")
-        yield of("card", f"a field of lists, {deep} deep", lambda deep=deep: CARD.replace('"name"', f'"more": {"[" * deep}{"]" * deep}, "name"', 1))
+        yield of("card", f"lists, {deep} deep", partial(lambda deep: CARD[:record] + "[" * deep + "]" * deep + "\n```\n", deep))
+        yield of("card", f"a field of lists, {deep} deep", partial(lambda deep: CARD.replace('"name"', f'"more": {"[" * deep}{"]" * deep}, "name"', 1), deep))
         yield of("card", f"objects, {deep} deep",
-               lambda deep=deep: CARD.replace('"name"', f'"more": {"{" * 1}{chr(34)}a{chr(34)}: ' + '{"a": ' * deep + "1" + "}" * deep + '}, "name"', 1))
+               partial(
+                   lambda deep: CARD.replace('"name"', f'"more": {"{" * 1}{chr(34)}a{chr(34)}: ' + '{"a": ' * deep + "1" + "}" * deep + '}, "name"', 1), deep))
     for name, e in (("digits", "9" * 100_000), ("exponent", "1e999999999"), ("NaN", "NaN"), ("Infinity", "-Infinity"), ("surrogate", '"\\ud800"'),
         ("a megabyte", f'"{"x" * LONG}"'),
                     ("null", "null"), ("a path", '"../../etc/passwd"'), ("NUL", '"\\u0000"'), ("a list", "[1]")):
-        yield of("card", f"a name of {name}", lambda e=e: re.sub(r'"name": "[^"]*"', lambda _: f'"name": {e}', CARD, count=1))
-        yield of("card", f"all numbers of {name}", lambda e=e: CARD[:record] + re.sub(r'(": )-?\d[\d.e-]*', lambda m: m[1] + e, CARD[record:]))
+        yield of("card", f"a name of {name}", partial(lambda e: re.sub(r'"name": "[^"]*"', lambda _: f'"name": {e}', CARD, count=1), e))
+        yield of("card", f"all numbers of {name}", partial(lambda e: CARD[:record] + re.sub(r'(": )-?\d[\d.e-]*', lambda m: m[1] + e, CARD[record:]), e))
     yield of("card", "headings", lambda: "## Record\n```json\n" * MANY + CARD)
 
 
