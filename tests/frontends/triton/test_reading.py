@@ -229,14 +229,12 @@ def kernel(x, y, T: tl.constexpr):
 
 
 def test_rounds_of_loops_over_known_values_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop in a loop in a loop is written out as often as all of them turn."""
     monkeypatch.setattr(loops, "MOST_ROUNDS", 100)
     head = "".join(f"{'    ' * (k + 1)}for i{k} in tl.static_range(0, 6):\n" for k in range(3))
     program = read(tmp_path, f"@triton.jit\ndef kernel(y):\n{head}                tl.store(y + i0, i1 + i2)\n")
     assert set(opaque(program)) == {"loops over known values that have more than 100 rounds in all"}
-    head = "".join(f"{'    ' * (k + 1)}for i{k} in range(N):\n" for k in range(17))
-    program = read(tmp_path, f"@triton.jit\ndef kernel(y, N):\n{head}{'    ' * 18}tl.store(y + i0, i1)\n")
-    assert set(opaque(program)) == {"more than 16 loops within one another"}
+    nest = "".join(f"{'    ' * (k + 1)}for i{k} in range(N):\n" for k in range(17)) + f"{'    ' * 18}tl.store(y + i0, i1)\n"
+    assert set(opaque(read(tmp_path, f"@triton.jit\ndef kernel(y, N):\n{nest}"))) == {"more than 16 loops within one another"}
 
 
 def test_descending_loops(tmp_path: Path) -> None:
