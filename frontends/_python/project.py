@@ -200,7 +200,8 @@ def _refuse_deep(text: str) -> None:
     for found in _BRACKETS.finditer(text):  # those in texts and comments are counted too
         depth = depth + 1 if found[0] in "([{" else max(0, depth - 1)
         most = max(most, depth)
-    if most < MOST_NESTED and text.count("elif") < MOST_NESTED and max(map(len, text.splitlines()), default=0) < MOST_NESTED:
+    lines = text.replace("\\\n", "").splitlines()  # one that goes on in the next is one
+    if most < MOST_NESTED and text.count("elif") < MOST_NESTED and max(map(len, lines), default=0) < MOST_NESTED:
         return
     if row := _IN_A_ROW.search(text):
         raise SyntaxError("it is nested too deeply", (None, text.count("\n", 0, row.start()) + 1, 1, None))

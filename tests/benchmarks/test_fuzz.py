@@ -480,7 +480,7 @@ def test_what_atheris_found_is_read_or_refused(surface: str, text: str, tmp_path
     ("kir", ("min(1,  30000 deep", "the number 999999999999")),
     ("ptx", ("2**31 registers", "the number 999999999999", "the number 08")),
     ("cuda", ("100,000 digits", "for (int i = 0; i < N; + 3000 deep")),
-    ("triton", ("1 and.. 30000 deep", "a bad escape", "doubling of numbers", "strings in a row")),
+    ("triton", ("1 and.. 30000 deep", "a bad escape", "doubling of numbers", "strings in a row", "continued lines")),
     ("tilelang", ("100,000 hexadecimal digits", "a doubled tuple", "a doubled string"))])
 def test_monstrous_texts_are_read_or_refused(reader: str, names: tuple[str, ...]) -> None:
     """Each ended in an internal error, in a crash of the process or after minutes; of over 1,400 that `python -m benchmarks.bad_input.monstrous` makes."""
