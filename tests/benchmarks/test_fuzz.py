@@ -484,8 +484,8 @@ def test_what_atheris_found_is_read_or_refused(surface: str, text: str, tmp_path
     ("tilelang", ("100,000 hexadecimal digits", "a doubled tuple", "a doubled string"))])
 def test_monstrous_texts_are_read_or_refused(reader: str, names: tuple[str, ...]) -> None:
     """Each ended in an internal error, in a crash of the process or after minutes; of over 1,400 that `python -m benchmarks.bad_input.monstrous` makes."""
-    from benchmarks.bad_input import monstrous
-    chosen = [m for m in monstrous.monsters() if m.reader == reader and m.name in names]
+    from benchmarks.bad_input import monsters, monstrous
+    chosen = [m for m in monsters.monsters() if m.reader == reader and m.name in names]
     assert {m.name for m in chosen} == set(names) and [(m.name, wrong) for m in chosen if (wrong := monstrous.fault(m)[0])] == []
 
 
