@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kir.ir.types import DType
+from kir.ir.types import DTYPES, DType
 
 Value = int | tuple[int, ...]
 Poly = dict[tuple[int, ...], int]
@@ -176,6 +176,9 @@ class Table:
                 return self.sum(made, to)
         if rounding == "rn" and key[0] == "const" and ints:
             return self.const(int(key[2]), to)
+        if rounding == "rn" and key[0] == "const" and to.is_float and to.bits >= 16 and not to.is_symbolic and not of.is_bool and (
+                value := _small(key[2])) is not None:
+            return self.const(value, to)
         if rounding == "rn" and key[0] == "cast" and key[3] == "rn" and key[1] == to and of.name == "f32" and to.name in ("f16", "bf16"):
             return int(key[4])
         return self.of("cast", of, to, rounding, x)
@@ -184,28 +187,36 @@ class Table:
         return x if of == to else self.of("bits", of, to, x)
 
     def pack(self, parts: tuple[int, ...], of: DType, to: DType) -> int:
-        first = self.keys[parts[0]]
+        """A number whose bits are those of several, the first lowest."""
         if len(parts) == 1 and of.bits == to.bits:
             return self.cast(parts[0], of, to, "bits")
-        if first[0] == "part" and first[1] == of and all(self.keys[p][0] == "part" and self.keys[p][1:3] == (of, k) and self.keys[p][3:] == first[3:]
-                                                          for k, p in enumerate(parts)) and first[3].bits == of.bits * len(parts):
-            return self.cast(int(first[4]), first[3], to, "bits")
-        return self.of("pack", of, to, parts)
+        inner, outer = _unsigned(of), _unsigned(to)
+        bare = tuple(self.cast(p, of, inner, "bits") for p in parts)
+        first = self.keys[bare[0]]
+        whole = first[0] == "part" and first[3].bits == of.bits * len(parts) and all(
+            self.keys[p][0] == "part" and self.keys[p][1:3] == (inner, k) and self.keys[p][3:] == first[3:] for k, p in enumerate(bare))
+        return self.cast(int(first[4]) if whole else self.of("pack", inner, outer, bare), outer, to, "bits")
 
     def unpack(self, x: int, of: DType, to: DType, count: int) -> tuple[int, ...]:
-        key = self.keys[x]
-        while key[0] == "bits" and key[1].bits == key[2].bits:
-            x, of = int(key[3]), key[1]
-            key = self.keys[x]
-        if key[0] == "pack" and len(key[3]) == count and key[1].bits == to.bits:
-            return tuple(self.cast(p, key[1], to, "bits") for p in key[3])
-        return tuple(self.of("part", to, k, of, x) for k in range(count))
+        """The parts of a number's bits, the lowest first."""
+        inner, outer = _unsigned(to), _unsigned(of)
+        bare = self.cast(x, of, outer, "bits")
+        key = self.keys[bare]
+        if key[0] == "pack" and len(key[3]) == count and key[1] == inner:
+            parts: tuple[int, ...] = key[3]
+        else:
+            parts = tuple(self.of("part", inner, k, outer, bare) for k in range(count))
+        return tuple(self.cast(p, inner, to, "bits") for p in parts)
 
     def pick(self, whole: tuple[int, ...], at: int) -> int:
         k = self.known(at)
         if k is not None and 0 <= k < len(whole):
             return whole[k]
         return self.of("pick", whole, at)
+
+
+def _unsigned(d: DType) -> DType:
+    return DTYPES.get(f"u{d.bits}", d)
 
 
 def numbers_in(v: Any) -> Iterator[int]:
@@ -215,3 +226,9 @@ def numbers_in(v: Any) -> Iterator[int]:
             yield from numbers_in(x)
     elif isinstance(v, int) and not isinstance(v, bool) and v >= 0:
         yield v
+
+
+def _small(text: str) -> float | None:
+    """A number that every float of 16 bits or more holds."""
+    value = float(text)
+    return value if value in (float("inf"), float("-inf")) or (value == int(value) if abs(value) <= 256 else False) else None

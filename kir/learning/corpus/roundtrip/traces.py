@@ -152,7 +152,8 @@ class Trace:
                 index.append(tuple(self.t.binary("add", v, self.t.const(k * step, of), of, of) for k in range(i.extent)))
             else:
                 index.append((v,) if isinstance(v, int) else v)
-        if sum(len(i) > 1 for i in index) > 1 or any(len(i) not in (1, long) for i in index):
+        rows = [isinstance(i, n.Span) for i, own in zip(r.index, index, strict=True) if len(own) > 1]
+        if sum(rows) + (not all(rows)) > 1 or any(len(i) not in (1, long) for i in index):
             return None
         kinds = [dtype_of(i.lo.type if isinstance(i, n.Span) else i.type) for i in r.index]
         return [self._place(base, sizes, kinds, [i[k if len(i) > 1 else 0] for i in index], local) for k in range(long)]
