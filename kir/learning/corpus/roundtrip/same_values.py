@@ -199,6 +199,8 @@ class Table:
 
     def unpack(self, x: int, of: DType, to: DType, count: int) -> tuple[int, ...]:
         """The parts of a number's bits, the lowest first."""
+        if count == 1:
+            return (self.cast(x, of, to, "bits"),)
         inner, outer = _unsigned(to), _unsigned(of)
         bare = self.cast(x, of, outer, "bits")
         key = self.keys[bare]

@@ -38,7 +38,12 @@ def same_thread(a: n.Program, b: n.Program) -> bool:
     """Whether two programs of threads are one, up to what a language must name and another need not; the second may have zeros where the first says nothing."""
     b = _aligned_as(a, b)
     forms = [partial(thread_form, further=further) for further in (False, True)]
-    return any(_traced_in(form, a, b) for form in forms) or any(_same_in(form, a, b) for form in forms)
+    return any(_traced_in(form, a, b) for form in (plain_form, *forms)) or any(_same_in(form, a, b) for form in forms)
+
+
+def plain_form(p: n.Program) -> n.Program:
+    """The program with its places and numbers alone in the form that spellings share."""
+    return replace(p, kernels=tuple(replace(k, body=_numbers(_small(within_rows(tuple(transform(s, of_place) for s in k.body))))) for k in p.kernels))
 
 
 def _traced_in(form: Callable[[n.Program], n.Program], a: n.Program, b: n.Program) -> bool:

@@ -8,7 +8,7 @@ are one do the same; what has no such list is no program of it.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -16,14 +16,16 @@ from kir.base.instructions import table
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import canonical
-from kir.ir.types import I32, DType, TileType, Type, dtype_of, shape_of
-from kir.ir.visit import walk
+from kir.ir.types import DTYPES, I32, I64, DType, TileType, Type, dtype_of, shape_of
+from kir.ir.visit import blocks_of, walk
 from kir.learning.corpus.roundtrip.same_values import Table, Value
 
 WIDEST = 128
 """Elements of a vector, or of a private array, that are followed one by one, at most."""
 TURNS = 16
 """Turns of an unrolled loop that are followed one by one, at most."""
+SIZE = 1024
+"""Statements, each as often as it is followed, of a loop that nobody asked to unroll, at most."""
 MOST = 40_000
 """Statements that are followed, at most."""
 PLAIN = frozenset({"", "nc", "ca", "cg", "cs", "lu", "wb"})
@@ -42,10 +44,12 @@ Events = list[Any]
 
 
 class Trace:
-    """One kernel's walk. `rows` are places in arrays of several axes whose last number is taken to stay in its row."""
+    """One kernel's walk. `rows` are places in arrays of several axes whose numbers are taken to stay in their rows: by that they are what they are."""
 
-    def __init__(self, values: Table, memory: frozenset[str], body: n.Block) -> None:
+    def __init__(self, values: Table, memory: frozenset[str], body: n.Block, narrow: Mapping[str, DType]) -> None:
         self.t = values
+        self.narrow = narrow  # what arrays are seen as, where views show other numbers in them: unsigned numbers of their fewest bits
+        self.begins: dict[str, int] = {}  # where such a view begins in its array, in those
         self.memory = set(memory)
         self.env: dict[str, Value] = {}
         self.state: dict[str, list[int]] = {}  # of private arrays that are values
@@ -104,6 +108,8 @@ class Trace:
             return
         spec = (b.space, b.dtype.name, tuple(self.one(d) for d in b.shape), repr(b.layout), b.strides and tuple(map(self.one, b.strides)), b.align)
         self.place[b.name] = self.t.of("array", spec, self._new(spec))
+        if b.name in self.narrow and b.layout is None and b.strides is None:
+            self.begins[b.name] = self.t.const(0, I32)
         self.rooted[self.place[b.name]] = b.name
         self.version[b.name] = ("new", self.around)
         if s.init is not None:
@@ -112,6 +118,8 @@ class Trace:
     def _base(self, b: n.Buffer) -> int:
         if b.name not in self.place:
             self.place[b.name] = self.t.of("memory", b.name, b.dtype.name)
+            if b.name in self.narrow and len(b.shape) == 1:
+                self.begins[b.name] = self.t.const(0, I64)
             self.rooted[self.place[b.name]] = b.name
         return self.place[b.name]
 
@@ -119,28 +127,34 @@ class Trace:
         if s.fill is not None or s.axes:
             raise Unlisted
         b, of = s.buffer, s.at.buffer
-        if self._root(b.name) in self.state:
-            lo = n.Region(of, tuple(i.lo if isinstance(i, n.Span) else i for i in s.at.index))
+        root, lo = self._root(b.name), n.Region(of, tuple(i.lo if isinstance(i, n.Span) else i for i in s.at.index))
+        plain = b.layout is None and b.strides is None and not b.dtype.is_symbolic and not b.dtype.is_bool
+        if root in self.state:
             first = self._elements(lo, of)[0][0] if s.at.index else 0
-            plain = b.layout is None and b.strides is None and not b.dtype.is_symbolic and all(int_value(d) is not None for d in b.shape)
-            if not plain or of.dtype.bits % 8 or b.dtype.bits % 8:
-                raise Dynamic(self._root(b.name))
+            if not plain or of.dtype.bits % 8 or b.dtype.bits % 8 or any(int_value(d) is None for d in b.shape):
+                raise Dynamic(root)
             self.windows[b.name] = self.windows[of.name] + first * of.dtype.bits
             return
-        first = self.region(n.Region(s.at.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in s.at.index)), whole=not s.at.index)
+        base = self._base(of)
+        if root in self.narrow and plain and of.name in self.begins:
+            found = self.places(lo) if s.at.index else [((base, self.begins[of.name]),)]
+            if found is not None and len(found) == 1:
+                self.place[b.name], self.begins[b.name] = self.place[root], found[0][0][1]
+                return
+        first = self.region(lo, whole=not s.at.index)
         inner = (tuple(self.one(d) for d in b.shape[1:]), repr(b.layout), b.strides and tuple(map(self.one, b.strides)))
         self.place[b.name] = self.t.of("view", first, b.space, b.dtype.name, inner)
-        self.rooted[self.place[b.name]] = self._root(b.name)
+        self.rooted[self.place[b.name]] = root
 
-    def places(self, r: n.Region) -> list[tuple[Any, ...]] | None:
-        """The places of a region, one after the other; None where they are not followed one by one."""
+    def places(self, r: n.Region) -> list[tuple[tuple[Any, ...], ...]] | None:
+        """The places of a region's elements, one after the other, each as the places of its parts; None where they are not followed one by one."""
         b, base, long = r.buffer, self._base(r.buffer), _length(r.type)
         if long is None or long > WIDEST:
             return None
         local = b.space in ("register", "shared", "fragment") and b.layout is None and b.strides is None
         sizes = [int_value(d) for d in b.shape]
         if not r.index:
-            return [(base, self.t.const(k, I32)) for k in range(long)] if local else None
+            return [self._parts(b, (base, self.t.const(k, I32))) for k in range(long)] if local else None
         index: list[tuple[int, ...]] = []
         for i in r.index:
             v = self.value(i.lo if isinstance(i, n.Span) else i)
@@ -156,12 +170,27 @@ class Trace:
         if sum(rows) + (not all(rows)) > 1 or any(len(i) not in (1, long) for i in index):
             return None
         kinds = [dtype_of(i.lo.type if isinstance(i, n.Span) else i.type) for i in r.index]
-        return [self._place(base, sizes, kinds, [i[k if len(i) > 1 else 0] for i in index], local) for k in range(long)]
+        if b.name in self.begins and (not local and len(sizes) != 1):
+            return None
+        return [self._parts(b, self._place(base, sizes, kinds, [i[k if len(i) > 1 else 0] for i in index], local)) for k in range(long)]
+
+    def _parts(self, b: n.Buffer, place: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
+        """An element's place in an array, of which views show others, as the places of its parts."""
+        if b.name not in self.begins:
+            return (place,)
+        of = I32 if b.space != "global" else I64
+        many, at = b.dtype.bits // self.narrow[self._root(b.name)].bits, place[1][0] if isinstance(place[1], tuple) else place[1]
+        first = self.t.binary("add", self.begins[b.name], self.t.binary("mul", at, self.t.const(many, of), of, of), of, of)
+        return tuple((place[0], self.t.binary("add", first, self.t.const(k, of), of, of)) for k in range(many))
+
+    def _as(self, b: n.Buffer) -> DType:
+        """What an element's parts are."""
+        return self.narrow[self._root(b.name)] if b.name in self.begins else b.dtype
 
     def _place(self, base: int, sizes: Sequence[int | None], kinds: Sequence[DType], index: Sequence[int], local: bool) -> tuple[Any, ...]:
         """One element's place: in an array of this thread's, or of its CTA, by its number in all of that."""
         if not local or any(d is None for d in sizes[1:]):
-            return (base, tuple(index))
+            return (base, tuple(self.t.cast(x, kind, I64, "rn") if kind.is_integer else x for x, kind in zip(index, kinds, strict=True)))
         at, stride, own = dict[tuple[int, ...], int](), 1, []
         for x, kind, d in zip(reversed(index), reversed(kinds), reversed(sizes), strict=True):
             number = self.t.cast(x, kind, I32, "rn")
@@ -170,8 +199,12 @@ class Trace:
                 at[m] = at.get(m, 0) + c * stride
             stride *= d or 1
         flat = self.t.sum(at, I32)
-        if not all(self._inside(x, d or 0) for x, d in zip(own[:-1], list(reversed(sizes))[:-1], strict=True)):
-            self.rows.add((base, flat, tuple(own)))
+        key = self.t.keys[flat]
+        if len(index) > 1 and all(d == 1 for d in sizes[:-1]) and key[0] == "binary" and key[1] == "mod" and self.t.known(key[4]) == sizes[-1]:
+            flat = int(key[3])  # in its only row
+            self.rows.add((base, flat))
+        elif not all(self._inside(x, d or 0) for x, d in zip(own[:-1], list(reversed(sizes))[:-1], strict=True)):
+            self.rows.add((base, flat))
         return (base, flat)
 
     def _inside(self, number: int, size: int) -> bool:
@@ -186,9 +219,10 @@ class Trace:
         base = self._base(r.buffer)
         found = self.places(r)
         if found is not None and (len(found) == 1 or r.index):
-            return (*found[0], len(found), found[-1])
+            return (*found[0], len(found), found[-1], r.buffer.dtype.name)
         if not r.index:
-            return (base, self.t.const(0, I32), 1, (base, self.t.const(0, I32))) if whole else (base, None)
+            begun = self._parts(r.buffer, (base, self.t.const(0, I32)))
+            return (*begun, 1, begun, r.buffer.dtype.name) if whole else (base, None, self.begins.get(r.buffer.name), r.buffer.dtype.name)
         return (base, tuple(self._index(i) for i in r.index))
 
     def _index(self, i: n.Expr | n.Span) -> tuple[Value, Any, Any]:
@@ -290,9 +324,9 @@ class Trace:
             if own:
                 held = self._held(e.at)
             elif mask is None:
-                held = [self._read(p, now, e.cache, self.around) for p in found or ()]
+                held = [self._read(b, p, now, e.cache, self.around) for p in found or ()]
             else:
-                held = [self._read(p, now, e.cache, self.t.of("around", self.around, m, 0)) for p, m in zip(found or (), mask, strict=True)]
+                held = [self._read(b, p, now, e.cache, self.t.of("around", self.around, m, 0)) for p, m in zip(found or (), mask, strict=True)]
             made = tuple(held) if mask is None else tuple(self.t.select(m, x, y) for m, x, y in zip(mask, held, other, strict=True))
             return made[0] if single else made
         at = self.region(e.at)
@@ -305,8 +339,8 @@ class Trace:
             return whole
         return tuple(self.t.of("element", whole, k) for k in range(long))
 
-    def _read(self, place: tuple[Any, ...], now: Any, cache: str, around: int) -> int:
-        return self.t.of("read", place, now, cache, around)
+    def _read(self, b: n.Buffer, parts: tuple[tuple[Any, ...], ...], now: Any, cache: str, around: int) -> int:
+        return self.t.pack(tuple(self.t.of("read", place, now, cache, around) for place in parts), self._as(b), b.dtype)
 
     def _held(self, at: n.Region) -> list[int]:
         """What a private array that is followed holds at places, each as a view of it shows it."""
@@ -491,13 +525,14 @@ class Trace:
             self._event("fill", self.region(s.at), self.packed(v), None if mask is None else self.packed(mask), s.clip, s.cache, writes=(b.name,))
             return
         asked = [None] * len(found) if mask is None else [*self._spread(mask, len(found))]
-        for place, x, m in zip(found, self._spread(v, len(found)), asked, strict=True):
-            if m is None:
-                self._event("store", place, x, s.cache, writes=(b.name,))
-            else:
-                self.events.append(("if", m, (("store", place, x, s.cache),), ()))
-                self.count += 2
-                self.version[self._root(b.name)] = f"{self.count}"
+        for parts, x, m in zip(found, self._spread(v, len(found)), asked, strict=True):
+            for place, y in zip(parts, self.t.unpack(x, b.dtype, self._as(b), len(parts)) if b.name in self.begins else (x,), strict=True):
+                if m is None:
+                    self._event("store", place, y, s.cache, writes=(b.name,))
+                else:
+                    self.events.append(("if", m, (("store", place, y, s.cache),), ()))
+                    self.count += 2
+                    self.version[self._root(b.name)] = f"{self.count}"
 
     def _if(self, s: n.If) -> None:
         cond = self.one(s.cond)
@@ -531,9 +566,12 @@ class Trace:
 
     def _unrolled(self, s: n.For) -> bool:
         lo, hi, step = (int_value(x) for x in (s.lo, s.hi, s.step))
-        if s.kind not in ("unroll", "static", "vectorize") or s.attrs or lo is None or hi is None or not step or step < 0:
+        if s.kind not in ("unroll", "static", "vectorize", "serial") or (s.attrs and s.kind != "unroll") or lo is None or hi is None or not step or step < 0:
             return False
-        return 0 <= (hi - lo + step - 1) // step <= TURNS and not any(isinstance(x, n.Jump) for b in s.body for x in walk(b))
+        turns = (hi - lo + step - 1) // step
+        if not 0 <= turns <= TURNS or any(isinstance(x, n.Jump) for b in s.body for x in walk(b)):
+            return False
+        return s.kind != "serial" or turns * _size(s.body) <= SIZE
 
     def _loop(self, s: n.For | n.While) -> None:
         ranged = (*(self.one(x) for x in (s.lo, s.hi, s.step)), s.kind, s.attrs, str(s.var.type)) if isinstance(s, n.For) else ("while",)
@@ -615,6 +653,17 @@ def _length(t: Type) -> int | None:
     return int(shape[0]) if shape and isinstance(shape[0], int) else 1
 
 
+def _size(body: n.Block) -> int:
+    """How many statements a block is, with loops of a few turns as all of those."""
+    out = 0
+    for s in body:
+        turns = 1
+        if isinstance(s, n.For) and (lo := int_value(s.lo)) is not None and (hi := int_value(s.hi)) is not None and 0 <= hi - lo <= TURNS:
+            turns = hi - lo
+        out += 1 + turns * sum(map(_size, blocks_of(s)))
+    return out
+
+
 def _written(s: n.Stmt) -> list[n.Region]:
     """Places that a statement, with what is in it, may write."""
     out: list[n.Region] = []
@@ -652,7 +701,8 @@ def same_trace(a: n.Program, b: n.Program) -> bool:
     values = Table()
     for one, other in zip(a.kernels, b.kernels, strict=True):
         try:
-            first, second = _listed(values, one.body), _listed(values, other.body)
+            narrow = _narrow(one.body, other.body)
+            first, second = (_listed(values, k.body, found) for k, found in zip((one, other), narrow, strict=True))
         except (Unlisted, RecursionError):
             return False
         if first.events != second.events or not second.rows <= first.rows:
@@ -666,10 +716,35 @@ def _head(p: n.Program) -> n.Program:
     return replace(p, params=params, kernels=tuple(replace(k, body=()) for k in p.kernels))
 
 
-def _listed(values: Table, body: n.Block) -> Trace:
+def _narrow(*bodies: n.Block) -> list[dict[str, DType]]:
+    """For each block the arrays that it, or of arrays from outside any of them, sees as numbers of several dtypes, and of what fewest bits."""
+    found: list[dict[str, int]] = []
+    for body in bodies:
+        views = {x.buffer.name: x for s in body for x in walk(s) if isinstance(x, n.View)}
+        least: dict[str, int] = {}
+        for v in views.values():
+            root = v
+            while root.at.buffer.name in views:
+                root = views[root.at.buffer.name]
+            name = root.at.buffer.name
+            if v.buffer.dtype.is_bool or root.at.buffer.dtype.is_bool:
+                continue
+            least[name] = min(least.get(name, v.buffer.dtype.bits), v.buffer.dtype.bits, root.at.buffer.dtype.bits)
+        found.append(least)
+    locals_ = [{x.buffer.name for s in body for x in walk(s) if isinstance(x, n.Alloc)} for body in bodies]
+    outside: dict[str, int] = {}
+    for least, own in zip(found, locals_, strict=True):
+        for name, bits in least.items():
+            if name not in own:
+                outside[name] = min(bits, outside.get(name, bits))
+    return [{name: DTYPES[f"u{bits}"] for name, bits in {**{k: v for k, v in least.items() if k in own}, **outside}.items() if f"u{bits}" in DTYPES}
+            for least, own in zip(found, locals_, strict=True)]
+
+
+def _listed(values: Table, body: n.Block, narrow: Mapping[str, DType]) -> Trace:
     memory: set[str] = set()
     while True:
-        made = Trace(values, frozenset(memory), body)
+        made = Trace(values, frozenset(memory), body, narrow)
         try:
             made.body(body)
         except Dynamic as asked:
