@@ -110,6 +110,10 @@ class Table:
                 for m, c in right.items():
                     made[m] = made.get(m, 0) + (c if op == "add" else -c)
                 return self.sum(made, of)
+        if op in ("eq", "ne") and integer:
+            for x, y in ((a, b), (b, a)):
+                if (said := self._truth(x)) is not None and (value := self.known(y)) in (0, 1):
+                    return said if (op == "eq") == (value == 1) else self.unary("not", said, DTYPES["bool"])
         if op in SWAPPED:
             op, a, b = SWAPPED[op], b, a
         if op in ("and", "or") and a == b:
@@ -120,6 +124,13 @@ class Table:
         if op in COMMUTATIVE or (integer and op in ("min", "max")):
             a, b = sorted((a, b))
         return self.of("binary", op, of.name, a, b, to.name)
+
+    def _truth(self, x: int) -> int | None:
+        """The condition of which a number says 1 or 0 whether it holds."""
+        key = self.keys[x]
+        if key[0] == "cast" and key[3] == "rn" and key[1].is_bool:
+            return int(key[4])
+        return int(key[1]) if key[0] == "select" and (self.known(key[2]), self.known(key[3])) == (1, 0) else None
 
     def _terms(self, op: str, a: int) -> tuple[int, ...]:
         key = self.keys[a]
