@@ -64,6 +64,7 @@ class Trace:
         self.around = self.t.of("around")
         self.loops: list[tuple[Any, dict[str, list[int]]]] = []
         self.rows: set[Any] = set()
+        self.seen: set[Any] = set()
         self.events: Events = []
         for x in (x for s in body for x in walk(s)):
             match x:
@@ -106,7 +107,7 @@ class Trace:
             self.state[b.name] = list(begun) if begun is not None else [self.t.of("poison", b.dtype.name)] * count
             self.kinds[b.name], self.windows[b.name] = b.dtype, 0
             return
-        spec = (b.space, b.dtype.name, tuple(self.one(d) for d in b.shape), repr(b.layout), b.strides and tuple(map(self.one, b.strides)), b.align)
+        spec = (b.space, b.dtype.name, tuple(self.one(d) for d in b.shape), repr(b.layout), self._strides(b), b.align)
         self.place[b.name] = self.t.of("array", spec, self._new(spec))
         if b.name in self.narrow and b.layout is None and b.strides is None:
             self.begins[b.name] = self.t.const(0, I32)
@@ -122,6 +123,9 @@ class Trace:
                 self.begins[b.name] = self.t.const(0, I64)
             self.rooted[self.place[b.name]] = b.name
         return self.place[b.name]
+
+    def _strides(self, b: n.Buffer) -> tuple[int, ...] | None:
+        return None if b.strides is None else tuple(self.one(d) for d in b.strides)
 
     def _viewed(self, s: n.View) -> None:
         if s.fill is not None or s.axes:
@@ -141,9 +145,9 @@ class Trace:
             if found is not None and len(found) == 1:
                 self.place[b.name], self.begins[b.name] = self.place[root], found[0][0][1]
                 return
-        first = self.region(lo, whole=not s.at.index)
-        inner = (tuple(self.one(d) for d in b.shape[1:]), repr(b.layout), b.strides and tuple(map(self.one, b.strides)))
-        self.place[b.name] = self.t.of("view", first, b.space, b.dtype.name, inner)
+        shown = self.region(lo, whole=not s.at.index)
+        inner = (tuple(self.one(d) for d in b.shape[1:]), repr(b.layout), self._strides(b))
+        self.place[b.name] = self.t.of("view", shown, b.space, b.dtype.name, inner)
         self.rooted[self.place[b.name]] = root
 
     def places(self, r: n.Region) -> list[tuple[tuple[Any, ...], ...]] | None:
@@ -208,11 +212,34 @@ class Trace:
         return (base, flat)
 
     def _inside(self, number: int, size: int) -> bool:
-        """Whether a number along an axis stays in it, whatever it is worked out from."""
-        known, key = self.t.known(number), self.t.keys[number]
-        if known is not None:
-            return 0 <= known < size
-        return key[0] == "binary" and key[1] == "mod" and (by := self.t.known(key[4])) is not None and 0 < by <= size
+        """Whether a number along an axis stays in it. Raises Unlisted where its counters say that it does not."""
+        found = self._range(number)
+        if found is not None and not 0 <= found[0] <= found[1] < size:
+            raise Unlisted
+        return found is not None
+
+    def _range(self, number: int) -> tuple[int, int] | None:
+        """The least and the largest that a sum of counters with known ends may be."""
+        lo = hi = 0
+        for m, c in self.t.poly(number).items():
+            c = I32.wrap(c)
+            found = (1, 1) if not m else self._atom(m[0]) if len(m) == 1 else None
+            if found is None:
+                return None
+            lo, hi = lo + min(c * found[0], c * found[1]), hi + max(c * found[0], c * found[1])
+        return lo, hi
+
+    def _atom(self, number: int) -> tuple[int, int] | None:
+        key = self.t.keys[number]
+        if key[0] == "counter":
+            lo, hi, step = (self.t.known(x) if isinstance(x, int) else None for x in (*self.t.keys[key[1]][1][:3], None, None)[:3])
+            return (lo, hi - 1) if lo is not None and hi is not None and step is not None and step > 0 and lo < hi else None
+        if key[0] == "binary" and key[1] in ("mod", "floordiv") and (by := self.t.known(key[4])) is not None and by > 0:
+            inner = self._range(int(key[3]))
+            if key[1] == "mod":
+                return inner if inner is not None and 0 <= inner[0] <= inner[1] < by else (0, by - 1)
+            return None if inner is None else (inner[0] // by, inner[1] // by)
+        return None
 
     def region(self, r: n.Region, whole: bool = False) -> tuple[Any, ...]:
         """A place in memory as a whole: the array, and where in it."""
@@ -298,20 +325,22 @@ class Trace:
             return self.packed(self.env[e.name]) if e.name in self.env else self.t.of("name", e.name, str(e.of))
         if isinstance(e, n.Call) and (e.of is not None or not table()[e.fn].is_pure):
             raise Unlisted
-        parts = tuple((f.name, self._part(getattr(e, f.name))) for f in fields(e))
+        match e:
+            case n.Unary():
+                parts: tuple[Any, ...] = (e.op, self.one(e.x))
+            case n.Binary():
+                parts = (e.op, self.one(e.a), self.one(e.b))
+            case n.Select():
+                parts = (self.one(e.cond), self.one(e.a), self.one(e.b))
+            case n.Cast():
+                parts = (e.dtype, e.rounding, self.one(e.x))
+            case n.Call():
+                held = tuple((self.region(a), self._now(a.buffer.name)) if isinstance(a, n.Region) else self.one(a) for a in e.args)
+                parts = (e.fn, e.attrs, held)
+            case _:
+                raise Unlisted
         meet = (self.around,) if isinstance(e, n.Call) and table()[e.fn].level != "element" else ()
         return self.t.of("tile", type(e).__name__, str(e.type), parts, meet)
-
-    def _part(self, v: Any) -> Any:
-        match v:
-            case n.Region():
-                return ("place", self.region(v), self._now(v.buffer.name))
-            case n.Expr():
-                return ("value", self.one(v))
-            case tuple():
-                return tuple(map(self._part, v))
-            case _:
-                return repr(v)
 
     def _load(self, e: n.Load) -> Value:
         b = e.at.buffer
@@ -340,7 +369,20 @@ class Trace:
         return tuple(self.t.of("element", whole, k) for k in range(long))
 
     def _read(self, b: n.Buffer, parts: tuple[tuple[Any, ...], ...], now: Any, cache: str, around: int) -> int:
-        return self.t.pack(tuple(self.t.of("read", place, now, cache, around) for place in parts), self._as(b), b.dtype)
+        """What is read there; what was read already in a block around, and has not changed since, is that."""
+        held = []
+        for place in parts:
+            key = (place, now, cache)
+            at: int | None = around
+            while at is not None and (key, at) not in self.seen:
+                at = self._outside(at)
+            self.seen.add((key, around if at is None else at))
+            held.append(self.t.of("read", place, now, cache, around if at is None else at))
+        return self.t.pack(tuple(held), self._as(b), b.dtype)
+
+    def _outside(self, around: int) -> int | None:
+        key = self.t.keys[around]
+        return int(key[1]) if len(key) > 1 else None
 
     def _held(self, at: n.Region) -> list[int]:
         """What a private array that is followed holds at places, each as a view of it shows it."""
@@ -416,7 +458,7 @@ class Trace:
     def _call(self, e: n.Call) -> Value:
         if e.of is not None:
             raise Unlisted
-        args, attrs, to = e.args, dict(e.attrs), dtype_of(e.type)
+        args, to = e.args, dtype_of(e.type)
         long = _length(e.type) if shape_of(e.type) else None
         row = table()[e.fn]
         if all(isinstance(a, n.Expr) for a in args):
@@ -577,11 +619,11 @@ class Trace:
         ranged = (*(self.one(x) for x in (s.lo, s.hi, s.step)), s.kind, s.attrs, str(s.var.type)) if isinstance(s, n.For) else ("while",)
         head = (*ranged, self.around)
         me = self.t.of("loop", head, self._new(head), self.count)
-        written = [name for x in _written(s) if (name := self._root(x.buffer.name)) in self.state]
+        written = {name for x in _written(s) if (name := self._root(x.buffer.name)) in self.state}
         changed = {self._root(x.buffer.name) for x in _written(s)} | (set() if _harmless(s) else {"*"})
         phis: dict[str, list[int]] = {}
         begun: dict[int, int] = {}
-        for name in dict.fromkeys(written):
+        for name in [name for name in self.state if name in written]:  # in the order in which they are declared
             phis[name] = [self.t.of("carried", me, init, self._new(me, init)) for init in self.state[name]]
             begun |= dict(zip(phis[name], self.state[name], strict=True))
             self.state[name] = list(phis[name])
