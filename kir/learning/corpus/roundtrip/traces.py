@@ -212,33 +212,33 @@ class Trace:
         return (base, flat)
 
     def _inside(self, number: int, size: int) -> bool:
-        """Whether a number along an axis stays in it. Raises Unlisted where its counters say that it does not."""
+        """Whether a number along an axis stays in it. Raises Unlisted where its counters, all of whose turns there are, say that it does not."""
         found = self._range(number)
-        if found is not None and not 0 <= found[0] <= found[1] < size:
+        if found is not None and found[2] and not 0 <= found[0] <= found[1] < size:
             raise Unlisted
-        return found is not None
+        return found is not None and 0 <= found[0] <= found[1] < size
 
-    def _range(self, number: int) -> tuple[int, int] | None:
-        """The least and the largest that a sum of counters with known ends may be."""
-        lo = hi = 0
+    def _range(self, number: int) -> tuple[int, int, bool] | None:
+        """The least and the largest that a sum of counters with known ends may be, and whether it is those in some turn."""
+        lo, hi, reached = 0, 0, True
         for m, c in self.t.poly(number).items():
             c = I32.wrap(c)
-            found = (1, 1) if not m else self._atom(m[0]) if len(m) == 1 else None
+            found = (1, 1, True) if not m else self._atom(m[0]) if len(m) == 1 else None
             if found is None:
                 return None
-            lo, hi = lo + min(c * found[0], c * found[1]), hi + max(c * found[0], c * found[1])
-        return lo, hi
+            lo, hi, reached = lo + min(c * found[0], c * found[1]), hi + max(c * found[0], c * found[1]), reached and found[2]
+        return lo, hi, reached
 
-    def _atom(self, number: int) -> tuple[int, int] | None:
+    def _atom(self, number: int) -> tuple[int, int, bool] | None:
         key = self.t.keys[number]
         if key[0] == "counter":
-            lo, hi, step = (self.t.known(x) if isinstance(x, int) else None for x in (*self.t.keys[key[1]][1][:3], None, None)[:3])
-            return (lo, hi - 1) if lo is not None and hi is not None and step is not None and step > 0 and lo < hi else None
+            lo, hi, step = (self.t.known(x) if isinstance(x, int) else None for x in (*self.t.keys[key[1]][1], None, None)[:3])
+            return (lo, hi - 1, step == 1) if lo is not None and hi is not None and step is not None and step > 0 and lo < hi else None
         if key[0] == "binary" and key[1] in ("mod", "floordiv") and (by := self.t.known(key[4])) is not None and by > 0:
             inner = self._range(int(key[3]))
             if key[1] == "mod":
-                return inner if inner is not None and 0 <= inner[0] <= inner[1] < by else (0, by - 1)
-            return None if inner is None else (inner[0] // by, inner[1] // by)
+                return inner if inner is not None and 0 <= inner[0] <= inner[1] < by else (0, by - 1, False)
+            return None if inner is None else (inner[0] // by, inner[1] // by, inner[2])
         return None
 
     def region(self, r: n.Region, whole: bool = False) -> tuple[Any, ...]:
