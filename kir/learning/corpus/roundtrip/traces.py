@@ -8,6 +8,7 @@ are one do the same; what has no such list is no program of it.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -44,7 +45,8 @@ Events = list[Any]
 
 
 class Trace:
-    """One kernel's walk. `rows` are places in arrays of several axes whose numbers are taken to stay in their rows: by that they are what they are."""
+    """One kernel's walk. `placed` are places in arrays of several axes, each with its numbers and without; of them `rows` are those whose numbers are
+    taken to stay in their rows, and `wrapped` those that are what they are said to be only where some number stays in its row."""
 
     def __init__(self, values: Table, memory: frozenset[str], body: n.Block, narrow: Mapping[str, DType]) -> None:
         self.t = values
@@ -64,6 +66,8 @@ class Trace:
         self.around = self.t.of("around")
         self.loops: list[tuple[Any, dict[str, list[int]]]] = []
         self.rows: set[Any] = set()
+        self.placed: set[Any] = set()
+        self.wrapped: set[Any] = set()
         self.seen: set[Any] = set()
         self.events: Events = []
         for x in (x for s in body for x in walk(s)):
@@ -195,21 +199,46 @@ class Trace:
         """One element's place: in an array of this thread's, or of its CTA, by its number in all of that."""
         if not local or any(d is None for d in sizes[1:]):
             return (base, tuple(self.t.cast(x, kind, I64, "rn") if kind.is_integer else x for x, kind in zip(index, kinds, strict=True)))
-        at, stride, own = dict[tuple[int, ...], int](), 1, []
-        for x, kind, d in zip(reversed(index), reversed(kinds), reversed(sizes), strict=True):
-            number = self.t.cast(x, kind, I32, "rn")
-            own.append(number)
+        own = [self.t.cast(x, kind, I32, "rn") for x, kind in zip(index, kinds, strict=True)]
+        bare = [own[0], *(self._bare(own, axis, sizes[axis] or 0) for axis in range(1, len(own)))]
+        at, stride = dict[tuple[int, ...], int](), 1
+        for number, d in zip(reversed(bare), reversed(sizes), strict=True):
             for m, c in self.t.poly(number).items():
                 at[m] = at.get(m, 0) + c * stride
             stride *= d or 1
         flat = self.t.sum(at, I32)
-        key = self.t.keys[flat]
-        if len(index) > 1 and all(d == 1 for d in sizes[:-1]) and key[0] == "binary" and key[1] == "mod" and self.t.known(key[4]) == sizes[-1]:
-            flat = int(key[3])  # in its only row
-            self.rows.add((base, flat))
-        elif not all(self._inside(x, d or 0) for x, d in zip(own[:-1], list(reversed(sizes))[:-1], strict=True)):
-            self.rows.add((base, flat))
+        if len(own) > 1:
+            key = (base, flat, tuple(bare))
+            self.placed |= {key, (base, flat)}
+            if bare != own:
+                self.wrapped.add(key)
+            out = [axis for axis in range(1, len(own)) if not self._inside(own[axis], sizes[axis] or 0)]
+            further = self._further(own[out[0]], sizes[out[0]] or 0) if len(out) == 1 else None
+            if further is not None:
+                stride = math.prod(d or 1 for d in sizes[out[0] + 1:])
+                self.wrapped |= {(base, flat), (base, self.t.binary("sub", flat, self.t.const(further * stride, I32), I32, I32))}
+            elif out:
+                self.rows.add(key)
         return (base, flat)
+
+    def _further(self, number: int, size: int) -> int | None:
+        """How far behind a remainder by an axis's length a number is."""
+        terms = dict(self.t.poly(number))
+        more = I32.wrap(terms.pop((), 0))
+        one = next(iter(terms)) if list(terms.values()) == [1] else ()
+        key = self.t.keys[one[0]] if len(one) == 1 else ("",)
+        return more if more > 0 and key[0] == "binary" and key[1] == "mod" and self.t.known(key[4]) == size else None
+
+    def _bare(self, own: list[int], axis: int, size: int) -> int:
+        """A number along an axis without the remainder by its length, whose quotient no other axis names: in the row that is what it is."""
+        key = self.t.keys[own[axis]]
+        if key[0] != "binary" or key[1] != "mod" or self.t.known(key[4]) != size:
+            return own[axis]
+        quotient = self.t.numbers.get(("binary", "floordiv", *key[2:]), -1)
+        if any(quotient in m for k, x in enumerate(own) if k != axis for m in self.t.poly(x)):
+            return own[axis]
+        first = I32.wrap(self.t.poly(int(key[3])).get((), 0))
+        return self.t.binary("add", int(key[3]), self.t.const(-((first + size // 2) // size * size), I32), I32, I32)
 
     def _inside(self, number: int, size: int) -> bool:
         """Whether a number along an axis stays in it. Raises Unlisted where its counters, all of whose turns there are, say that it does not."""
@@ -747,7 +776,7 @@ def same_trace(a: n.Program, b: n.Program) -> bool:
             first, second = (_listed(values, k.body, found) for k, found in zip((one, other), narrow, strict=True))
         except (Unlisted, RecursionError):
             return False
-        if first.events != second.events or not second.rows <= first.rows:
+        if first.events != second.events or not second.rows <= first.rows or not second.wrapped <= first.placed:
             return False
     return True
 
