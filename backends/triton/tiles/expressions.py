@@ -217,6 +217,8 @@ class Expressions:
                 text = literal(e)
                 return text, UNARY if text.startswith("-") else ATOM
             case n.Var():
+                if e.name not in self.names:
+                    raise refuse("KIR-B002", f"a function reads '{e.name}' of the program", needs="a parameter of the function")
                 return self.names[e.name], ATOM
             case n.Unary():
                 return ("-" if e.op == "neg" else "~") + self.text(e.x, UNARY), UNARY

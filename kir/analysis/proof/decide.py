@@ -271,7 +271,7 @@ class _Kernel:
         holding = (*c.place.holding, *c.holding)
         told = as_number(condition, holding, self.params, lambda held, claim: self._proves(held, claim, c.place))
         if told is not None and self._proves(told[1], told[0], c.place):
-            self._note(fitted(self.base, holding, condition), c.place, holding)
+            self._note(fitted(self.base, holding, condition, self.steps), c.place, holding)
             return Obligation(c.kind, "proved", c.what, c.place.anchor)
         reply = self.ask(holding, condition, c.place)
         if reply.kind == "fails" and c.kind == "bounds" and (found := top_of_contents(
@@ -502,27 +502,29 @@ class _Kernel:
             done.add(e := left[0])
             place, held = self.wraps[e]
             holding = known_before(e, held)
-            reply = self._fits(e, place, holding)
-            told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
-            values = reply.values if told.status == "refuted" and overflows(e, holding, reply.values) else None
+            for hard in (False, True):  # most sums of which the solver says nothing at once do not fit
+                told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply := self._fits(e, place, holding, hard), e)
+                values = reply.values if told.status == "refuted" and overflows(e, holding, reply.values) else None
+                values = at_the_most(self.program, e, holding) if told.status != "proved" and values is None and not hard else values
+                if told.status == "proved" or values is not None or reply.kind != "unknown":
+                    break
             if told.status != "proved" and values is None:
-                values = at_the_most(self.program, e, holding)
                 told = Obligation("overflow", "open", told.what, told.anchor, told.why or "the solver's counterexample is none")
             if values is not None:
                 given = {k: v for k, v in values.items() if k in self.params or k in self.axes}
                 told = Obligation("overflow", "refuted", told.what, told.anchor, values=given)
             yield told
 
-    def _fits(self, e: n.Expr, place: Place, holding: tuple[Holding, ...]) -> Reply:
+    def _fits(self, e: n.Expr, place: Place, holding: tuple[Holding, ...], hard: bool) -> Reply:
         """Whether a sum fits its dtype; where the solver does not say so, with what is proved of divisions, and with a number that it is made of as one."""
         parts = self._smaller(e, holding)
         read = dict.fromkeys(x for x in walk(e) if isinstance(x, n.Call) and x.fn.startswith("%in "))
         holding = (*holding, *(inside(x, top) for x in read for top in self.contents.get(x.fn.partition(" ")[2], ())))
-        reply = fitting(self.base, holding, e, parts, self.steps)
+        reply = fitting(self.base, holding, e, parts, self.steps, hard)
         if reply.kind == "unknown" and (cuts := self._cuts(holding)):
-            reply = fitting(self.base, (*holding, *cuts), e, parts, self.steps)
+            reply = fitting(self.base, (*holding, *cuts), e, parts, self.steps, hard)
         if reply.kind != "proved" and (told := as_number(e, holding, self.params, lambda held, claim: self._proves(held, claim, place))):
-            other = fitting(self.base, told[1], told[0], parts, self.steps)
+            other = fitting(self.base, told[1], told[0], parts, self.steps, hard)
             reply = other if other.kind == "proved" else reply
         return reply
 
@@ -575,7 +577,7 @@ class _Widths(_Kernel):
             there = (*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask)
             asked_of += [(compared("ge", i, const(0, dtype_of(i.type))), a.place, there) for i in a.index]
         for claim, place, holding in asked_of:
-            self._note(fitted(self.base, holding, claim), place, holding)
+            self._note(fitted(self.base, holding, claim, self.steps), place, holding)
         self.wraps = {e: at for e, at in self.wraps.items() if polynomial_of(e) not in extents}
         yield from self._of_widths()
         yield from self._of_grid()

@@ -17,6 +17,7 @@ from kir.ir.printer import program_text
 from kir.problem import load_problem
 from kir.rewrite.guard import with_otherwise
 from kir.surface import Backend, backend
+from tests.kir.gate.proved.programs_asynchronous import right as asynchronous
 from tests.programs import EXPERTS, parsed
 from tests.round_trips import CUDA
 
@@ -56,6 +57,12 @@ def test_only_used_device_functions_are_written(cuda: Backend) -> None:
     text = cuda.emit(parse_program(threaded("Y[i, t] = X[i, t] * 2.0"), "p.kir")).text
     assert "asm" not in text and "template" not in text
     assert "Y[static_cast<long long>(i) * 64 + t] = X[static_cast<long long>(i) * 64 + t] * 2.0f;" in text
+
+
+def test_no_thread_uses_an_mbarrier_before_it_is_initialized(cuda: Backend) -> None:
+    text = cuda.emit(asynchronous("a box for the whole CTA")).text
+    order = re.findall(r"mbar_init\(&|__syncthreads|mbar_arrive_expect\(&|mbar_try_wait\(&", text)
+    assert order == ["mbar_init(&", "__syncthreads", "mbar_arrive_expect(&", "mbar_try_wait(&"]
 
 
 def test_every_emitted_statement_has_its_lines(cuda: Backend) -> None:
@@ -103,6 +110,7 @@ REFUSED = {
         "shared s: f32[2]\nshared full: mbarrier\nfor t in 0..64 parallel thread\n  if t == 0\n    copy X[i, 0 +: 2] -> s via tma signal full"),
         "main/2/body/0/then/0"),
     "half-precision mathematics": ("KIR-B004", threaded("let h = exp(cast(X[i, t], f16))"), "main/0/body/0"),
+    "a maximum of doubles": ("KIR-B004", threaded("let h = max_nan(cast(X[i, t], f64), 1.0:f64)"), "main/0/body/0"),
     "leading zeros of a narrow number": ("KIR-B004", threaded("let h = clz(cast(i, i16))"), "main/0/body/0"),
     "an instruction without a spelling": ("KIR-B008", threaded("let h = exp2_approx(1:u32)"), "main/0/body/0"),
     "too many threads": ("KIR-B007", body("pass", threads=2048), "main"),
