@@ -86,6 +86,7 @@ POINTS = (
     "bmm_triton_halves rows=128 columns=256 depth=64 stages=3 threads=256 raster=8 flatten=False",
     "bmm_triton_halves rows=128 columns=256 depth=64 stages=4 threads=256 raster=8 flatten=True",
     "bmm_triton_halves rows=128 columns=256 depth=64 stages=4 threads=256 raster=16 flatten=True",
+    "bmm_triton_halves rows=128 columns=256 depth=128 stages=2 threads=256 raster=8 flatten=True",
     "bmm_triton_halves rows=128 columns=128 depth=64 stages=4 threads=256 raster=8 flatten=True",
     "bmm_triton_once rows=128 columns=128 depth=64 stages=3 threads=256 raster=8",
     "bmm_triton_once rows=128 columns=128 depth=64 stages=2 threads=256 raster=8",
@@ -118,6 +119,7 @@ POINTS = (
         "bmm_tilelang_roles rows=128 columns=128 stages=6 rounds=1 raster=8",
         "bmm_tilelang_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1",
         "bmm_triton_halves rows=128 columns=256 depth=64 stages=4 threads=256 raster=8 flatten=True",
+        "bmm_triton_halves rows=128 columns=256 depth=128 stages=2 threads=256 raster=8 flatten=True",
         "bmm_triton_halves rows=128 columns=128 depth=64 stages=4 threads=256 raster=8 flatten=True",
     )),
 )
