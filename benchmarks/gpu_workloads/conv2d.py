@@ -120,14 +120,25 @@ ROWS_OF_PIXELS = (
     *(f"conv2d_triton {tile} then {STAYING % ctas}" for tile, ctas in (
         ("rows=128 columns=128 stages=2 threads=256", 2 * SMS), ("rows=128 columns=64 stages=4 threads=128", 2 * SMS),
         ("rows=128 columns=64 stages=2 threads=128", 3 * SMS), ("rows=128 columns=256 stages=3 threads=256", SMS))),
+    *(f"conv2d_triton {tile} then {FLAT}; join-tiles{{count={count}}}@main" for tile, count in (
+        ("rows=64 columns=128 stages=2 threads=128", 3), ("rows=64 columns=128 stages=3 threads=128", 3), ("rows=64 columns=64 stages=3 threads=128", 3))),
+    *(f"conv2d_triton {tile} then {FLAT}; swap-operands@main/c_loop/mma; join-tiles{{count={count}}}@main" for tile, count in (
+        ("rows=32 columns=128 stages=6 threads=128", 3), ("rows=32 columns=256 stages=5 threads=256", 3), ("rows=64 columns=128 stages=2 threads=128", 2),
+        ("rows=64 columns=256 stages=2 threads=256", 2))),
 )
 TURNS = STAYING.removeprefix(f"{FLAT}; ")
 OF_BOXES = (
-    (128, "columns=128 stages=3 threads=256", 2), (128, "columns=128 stages=3 threads=128", 2), (128, "columns=128 stages=6 threads=256", 1),
-    (128, "columns=64 stages=4 threads=128", 2), (128, "columns=64 stages=8 threads=128", 1), (256, "columns=128 stages=4 threads=256", 0),
-    (256, "columns=64 stages=2 threads=128", 2), (128, "columns=256 stages=4 threads=256", 0), (64, "columns=128 stages=8 threads=128", 1),
-    (64, "columns=256 stages=5 threads=128", 0))
-"""Pixels of a tile, the rest of a point, and CTAs of a multiprocessor that stay: none where what they store does not fit beside the stages."""
+    ("boxes", 128, "columns=128 stages=3 threads=256", 2), ("boxes", 128, "columns=128 stages=3 threads=128", 2),
+    ("boxes", 128, "columns=128 stages=6 threads=256", 1), ("boxes", 128, "columns=64 stages=4 threads=128", 2),
+    ("boxes", 128, "columns=64 stages=8 threads=128", 1), ("boxes", 256, "columns=128 stages=4 threads=256", 0),
+    ("boxes", 256, "columns=64 stages=2 threads=128", 2), ("boxes", 128, "columns=256 stages=4 threads=256", 0),
+    ("boxes", 64, "columns=128 stages=8 threads=128", 1), ("boxes", 64, "columns=256 stages=5 threads=128", 0),
+    ("deep", 64, "columns=128 stages=4 threads=128", 0), ("deep", 64, "columns=128 stages=4 threads=256", 0),
+    ("deep", 128, "columns=128 stages=3 threads=256", 0), ("deep", 128, "columns=64 stages=4 threads=128", 0),
+    ("joined", 64, "columns=128 stages=2 threads=128 count=3", 0), ("joined", 64, "columns=128 stages=5 threads=256 count=3", 0),
+    ("joined", 64, "columns=128 stages=5 threads=128 count=3", 0), ("joined", 64, "columns=256 stages=4 threads=256 count=3", 0),
+    ("joined", 64, "columns=64 stages=3 threads=128 count=3", 0), ("joined", 32, "columns=128 stages=6 threads=128 count=3", 0))
+"""The pipeline, pixels of a box, the rest of a point, and CTAs of a multiprocessor that stay: none where what they store does not fit beside the stages."""
 
 
 def boxed(pixels: int, shape: Shape) -> str:
@@ -143,8 +154,8 @@ def boxed(pixels: int, shape: Shape) -> str:
     return f"rows={pixels} high={high} images={image}"
 
 
-BOXES = tuple(dict.fromkeys(f"conv2d_boxes_triton {boxed(pixels, shape)} {rest}{turns}{begins}" for shape in SHAPES if shape[5] != (1, 1)
-                            for pixels, rest, ctas in OF_BOXES for begins in ("", EARLY)
+BOXES = tuple(dict.fromkeys(f"conv2d_{of}_triton {boxed(pixels, shape)} {rest}{turns}{begins}" for shape in SHAPES if shape[5] != (1, 1)
+                            for of, pixels, rest, ctas in OF_BOXES for begins in ("", EARLY)
                             for turns in ("", *([f" then {TURNS % (ctas * SMS)}"] if ctas else []))))
 """Triton copies boxes of images too."""
 POINTS = (*TRIED, *ROWS_OF_PIXELS, *BOXES, *(f"{point}{EARLY}" for point in (*TRIED, *ROWS_OF_PIXELS) if "_tilelang rows" not in point))
@@ -212,11 +223,11 @@ def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> boo
     flat = point.removesuffix(EARLY) in ROWS_OF_PIXELS
     if flat and kind != (1, 1):
         return False
-    if point in BOXES and (kind == (1, 1) or not point.startswith(f"conv2d_boxes_triton {boxed(at['rows'], (n, h, w, c, f, kind))} ")):
+    if point in BOXES and (kind == (1, 1) or f" {boxed(at['rows'], (n, h, w, c, f, kind))} " not in point or (c % 128 and "_deep" in point)):
         return False
     tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])
     steps, parts = taps * taps * c // 64, at.get("parts", 1)
-    few = "_multicast rows=64" in point or "_once" in point or "_wide" in point or (" then " in point and not flat and "_boxes" not in point and steps > LONG)
+    few = "_multicast rows=64" in point or "_once" in point or "_wide" in point or (" then " in point and not flat and point not in BOXES and steps > LONG)
     if at["columns"] > f or (few and tiles > 2 * SMS):
         return False
     return parts == 1 or (tiles * parts <= 2 * SMS and steps >= 4 * parts)
@@ -253,7 +264,7 @@ def candidate(of: Key) -> Program:
     values = space.values(_settings(point), {"dtype": "f16", "sms": SMS, "shared": 232448})
     filled = space.filled(values) if kind[0] > 1 else space.filled(values).replace("carry-digits@main/c_loop;\n", "")  # of one tap there are no digits
     steps = "; ".join(x for x in (filled, point.partition(" then ")[2]) if x)
-    even = ("H % 2 == 0", "W % 2 == 0") if "_boxes" in point and kind[1] > 1 else ()
+    even = ("H % 2 == 0", "W % 2 == 0") if " high=" in point and kind[1] > 1 else ()
     told = promised(parse_program(naive(kind)), (*space.facts, *even), space.align)
     return run(told, Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
 
