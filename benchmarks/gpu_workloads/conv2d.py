@@ -158,7 +158,11 @@ BOXES = tuple(dict.fromkeys(f"conv2d_{of}_triton {boxed(pixels, shape)} {rest}{t
                             for of, pixels, rest, ctas in OF_BOXES for begins in ("", EARLY)
                             for turns in ("", *([f" then {TURNS % (ctas * SMS)}"] if ctas else []))))
 """Triton copies boxes of images too."""
-POINTS = (*TRIED, *ROWS_OF_PIXELS, *BOXES, *(f"{point}{EARLY}" for point in (*TRIED, *ROWS_OF_PIXELS) if "_tilelang rows" not in point))
+IN_TURN = tuple(f"{point} then alternate-stores@main/roles/consumer/wg/i_1/h" for point in (
+    "conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2", "conv2d_sm90 rows=128 columns=128 stages=5 raster=8 rounds=2",
+    "conv2d_sm90 rows=256 columns=128 stages=3 raster=8 rounds=2", "conv2d_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4"))
+"""What is stored of a tile goes through places that take turns."""
+POINTS = (*TRIED, *IN_TURN, *ROWS_OF_PIXELS, *BOXES, *(f"{point}{EARLY}" for point in (*TRIED, *IN_TURN, *ROWS_OF_PIXELS) if "_tilelang rows" not in point))
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
 OF_ROWS = ("cuda", "cuda, sm_80", "triton", "tilelang")
 """What has a row of its own: each surface, and CUDA's code for sm_80, which later devices run too."""
@@ -227,7 +231,8 @@ def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> boo
         return False
     tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])
     steps, parts = taps * taps * c // 64, at.get("parts", 1)
-    few = "_multicast rows=64" in point or "_once" in point or "_wide" in point or (" then " in point and not flat and point not in BOXES and steps > LONG)
+    stays = " then " in point and not flat and point not in BOXES and point.removesuffix(EARLY) not in IN_TURN
+    few = "_multicast rows=64" in point or "_once" in point or "_wide" in point or (stays and steps > LONG)
     if at["columns"] > f or (few and tiles > 2 * SMS):
         return False
     return parts == 1 or (tiles * parts <= 2 * SMS and steps >= 4 * parts)

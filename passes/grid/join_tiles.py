@@ -90,8 +90,8 @@ class JoinTiles(Pass):
     claim: ClassVar[str] = "An operand that several tiles need is loaded once for all of them."
     least: ClassVar[Mapping[str, int]] = {"count": 2}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P990", "validity", "aliasing", "no tile reads what another one writes", _apart),
-        Precondition("KIR-P999", "validity", "shape", "tiles past the end of the axis do no harm", _within))
+        Precondition("KIR-P789", "validity", "aliasing", "no tile reads what another one writes", _apart),
+        Precondition("KIR-P790", "validity", "shape", "tiles past the end of the axis do no harm", _within))
 
     axis: int = 0
     count: int = 2
@@ -137,7 +137,7 @@ class JoinTiles(Pass):
         for k, axis in enumerate(node.grid):
             first, count = node.body[0], _times(node.body[0].value, axis.name)
             tiles = divides_exactly(axis.extent, count) if count else None
-            if tiles is None or len(first.names) != 1:
+            if count is None or tiles is None or len(first.names) != 1:
                 continue
             numbers = [build.add(build.mul(build.var(axis.name), count), t) for t in range(count)]
             lets = [s for s in node.body[:count] if isinstance(s, n.Let) and len(s.names) == 1]
@@ -239,7 +239,8 @@ def _copied(s: n.Stmt, own: set[str], copies: list[dict[str, str]], axis: str, e
         return
     at = _written(s)
     for t, names in enumerate(copies):
-        made = rename(s, names) if t == 0 else replace(rename(s, names), label=None)
+        made = rename(s, names)
+        made = replace(made, label=None) if t else made  # type: ignore[type-var]  # every Stmt is a dataclass
         asked = t and ends is not None and at is not None and at.buffer.space not in LOCAL
         yield n.If(build.compare("lt", build.var(names[axis]), ends), (made,)) if asked and ends is not None else made
 
