@@ -257,7 +257,7 @@ def kernel(src, addresses, n, TABLE: tl.constexpr, B: tl.constexpr):
         tl.store(p + 2 * n + i, tl.load(p + i, mask=i < n, other=0.0) + tl.load(src + i, mask=i < n, other=0.0), mask=i < n)
     else:
         p = first(addresses, 0)
-        tl.store(p + i, tl.load(src + i, mask=i < n, other=0.0).to(p.dtype.element_ty), mask=i < n)
+        tl.store(tl.max_contiguous(p + i, B), tl.load(src + i, mask=i < n, other=0.0).to(p.dtype.element_ty), mask=i < n)
 """
 
 
@@ -271,6 +271,10 @@ def test_an_address_made_of_an_integer_is_a_place_in_all_memory(tmp_path: Path) 
     np.testing.assert_array_equal(out, want)
     text = written_back(tmp_path, ADDRESSED)
     assert "tl.pointer_type(tl.uint8)" in text and "memory," not in text
+    # What is said of an address in bytes is said of its place in elements, and of address 0.
+    assert "= tl.multiple_of(p, 4)" in text
+    assert "tl.cast(0, tl.int64).to(tl.pointer_type(tl.uint8)), 16)" in " ".join(text.split()).replace(", )", ")") and "tl.max_contiguous(i, B)" in text, text
+    assert "multiple_of(p" not in written_back(tmp_path, ADDRESSED.replace("(p, 16)", "(p, 6)"))
     program = read(tmp_path, ADDRESSED)
     assert {q.name: dict(q.attrs).get("alias") for q in program.params if q.role != "size" and q.name != "n"} == {
         "src": "memory", "addresses": "memory", "memory": None}
