@@ -8,7 +8,7 @@ from kir.analysis.facts import descends
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
-from kir.ir.bindings.policies import EVICTED_BY, ORDERED_BY
+from kir.ir.bindings.policies import ORDERED_BY, parts_of
 from kir.ir.canonical import bound_names
 from kir.ir.dtype_terms import PRECISIONS, accumulated
 from kir.ir.types import F32, I32, I64, dtype_of, shape_of
@@ -78,10 +78,8 @@ class GenericMemory(Memory):
 
     def _options(self, cache: str, verb: str) -> str:
         """A modifier, an eviction policy, volatile, or several of them."""
-        rest, out = cache, ""
-        if EVICTED_BY in cache:
-            rest, _, name = cache.partition(EVICTED_BY)
-            rest, out = rest.rstrip("_"), f", eviction_policy={name}"
+        modified, evicted, rest = parts_of(cache)
+        out = "".join(f", {word}={name}" for word, name in (("cache_modifier", modified), ("eviction_policy", evicted)) if name)
         for word in ("volatile", "evict_first", "evict_last"):
             if rest == word or rest.endswith(f"_{word}"):
                 out = super()._options(word, verb) + out
