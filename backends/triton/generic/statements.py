@@ -16,7 +16,7 @@ from kir.ir.visit import buffers_named, walk
 from kir.surface import StatementPath
 
 from ..._wrap import wrapped
-from ..tiles.expressions import SUM, Expressions, refuse
+from ..tiles.expressions import SUM, Expressions, literal, refuse
 from ..tiles.memory import Memory
 from ..tiles.statements import Statements
 from .carried_pointers import Moving, moving, terms
@@ -191,7 +191,10 @@ class GenericStatements(Statements):
                     value = value if isinstance(s.value, n.Cast) else s.value
                 self.put(self.memory.store_text(to, s.at, to.text(value), s.mask, s.clip, s.cache), depth, path)
             case n.Store() if id(s) in self._merged:
-                self.put(f"{to.names[s.at.buffer.name]} = {to.assigned(self._merged[id(s)])}", depth, path)
+                made = self._merged[id(s)]  # a bare number would take the dtype of the other arm
+                text = f"tl.full((), {literal(made) if isinstance(made, n.Const) else to.text(made)}, {to.dtype(dtype_of(made.type))})" if to.is_static(
+                    made) and not shape_of(made.type) else to.assigned(made)
+                self.put(f"{to.names[s.at.buffer.name]} = {text}", depth, path)
             case n.If() if s.static:
                 self._merge(s)
                 outside = self._outside

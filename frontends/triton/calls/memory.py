@@ -121,6 +121,8 @@ def load(r: State, a: Arguments) -> Value:
         return load_block(r, p, checked(a.get(3, "boundary_check", Items(())), len(p.block)), padding, policy(a))
     if not isinstance(p, Pointer):
         raise no_pointer(r, "load", p)
+    if isinstance(a.get(1, "mask"), Items):
+        raise Refused("a load of a box through a pointer, which is no descriptor")
     shape = operators.pointer_shape(p)
     mask, both = _mask(_of_only(r, a.get(1, "mask")), shape)
     other = a.get(2, "other")
@@ -140,6 +142,8 @@ def store(r: State, a: Arguments) -> Value:
         return store_block(r, p, value, checked(a.get(3, "boundary_check", Items(())), len(p.block)), policy(a))
     if not isinstance(p, Pointer):
         raise no_pointer(r, "store", p)
+    if isinstance(value, Items):
+        raise Refused("a store of a box through a pointer, which is no descriptor")
     shape = operators.pointer_shape(p)
     mask, shape = _mask(_of_only(r, a.get(2, "mask")), shape)
     e = operators.run(converted(value, p.base.dtype))

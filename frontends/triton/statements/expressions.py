@@ -8,6 +8,7 @@ import libcst as cst
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import F32
 
 from ..calls.handlers import builtin_call, method_call
 from ..host.classes import is_passed_by_parts
@@ -179,7 +180,7 @@ def _conditional(r: State, e: cst.IfExp) -> Value:
         if (asked := _left_out(cond.expr)) is not None:
             given = evaluate(r, e.body)
             own = isinstance(given, TypeOf) and (given.dtype.name == asked or given.dtype.name.startswith(f"beside({asked},"))
-            if own and isinstance(instead := evaluate(r, e.orelse), TypeOf) and not instead.dtype.is_symbolic:
+            if own and isinstance(instead := evaluate(r, e.orelse), TypeOf) and instead.dtype == F32:  # as it is written
                 return given  # the dtype of an argument that is left out has no meaning
         return joins.static_branch(r, cond.expr, lambda: evaluate(r, e.body), lambda: evaluate(r, e.orelse))
     assert isinstance(cond, Run)

@@ -290,7 +290,7 @@ def _inlined(r: State, name: str, init: n.Expr) -> n.Expr:
     for k, s in enumerate(reversed(recent)):
         if isinstance(s, n.Let) and s.names == (init.name,):
             later = recent[len(recent) - k :]
-            if not stable(s.value) or any(mentions(x, {init.name}) for x in later):
+            if not stable(s.value) or any(mentions(x, {init.name}) for x in (*later, *r.pending)):
                 return init
             for f in r.frames:
                 for other, value in f.env.items():
