@@ -1,6 +1,6 @@
 """Computes a row of values side by side, and takes the elements out of it that are needed one after the other.
 
-pipeline: `pick-elements{value="X[row, 0 +: 64] * 0.5"}@main/sum`
+pipeline: `pick-elements{value="X[row, 0 +: 64] * 0.5"}@main/each`
 
 ```diff
  kir 1
@@ -12,7 +12,7 @@ pipeline: `pick-elements{value="X[row, 0 +: 64] * 0.5"}@main/sum`
  kernel main grid (row: M) threads 64
    register sum: f32 = 0.0
 +  let kept = X[row, 0 +: 64] * 0.5
-   @sum for j in 0..64
+   @each for j in 0..64
 -    sum = sum + X[row, j] * 0.5 * W[row, j]
 +    sum = sum + pick(kept, j) * W[row, j]
    S[row] = sum
@@ -106,8 +106,8 @@ class PickElements(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (47,)
     claim: ClassVar[str] = "The threads compute a row side by side, of which single elements are needed in turn."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P307", "validity", "aliasing", "what the row is made of is not written while it is kept", _unchanged),
-        Precondition("KIR-P308", "validity", "shape", "the whole row can be read", _inside))
+        Precondition("KIR-P891", "validity", "aliasing", "what the row is made of is not written while it is kept", _unchanged),
+        Precondition("KIR-P892", "validity", "shape", "the whole row can be read", _inside))
 
     value: str = ""
 
