@@ -301,8 +301,8 @@ class _Apart:
         out: list[n.Stmt] = []
         goes_on = False
         for s in block:
-            if isinstance(s, n.Alloc) and s.buffer.space == "register" and s.buffer.shape and build.int_value(s.buffer.shape[self._axis(s.buffer)]) == self.count:
-                at = self._axis(s.buffer)
+            if isinstance(s, n.Alloc) and s.buffer.space == "register" and s.buffer.shape and (
+                    build.int_value(s.buffer.shape[at := self._axis(s.buffer)]) == self.count):
                 if s.init is not None and isinstance(s.init.type, TileType):
                     raise CannotJam(f"'{s.buffer.name}' begins with a tile")
                 self.arrays[s.buffer.name] = made = replace(s.buffer, shape=(*s.buffer.shape[:at], *s.buffer.shape[at + 1:]))

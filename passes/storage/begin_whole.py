@@ -95,7 +95,7 @@ class BeginWhole(Pass):
             store = narrowed(n.Store(n.Region(node.buffer), node.init), 0, j)
         except (CannotRetile, NotElementwise) as bad:
             return Miss(str(bad))
-        if isinstance(node.init, n.Call) and node.init.fn == "vec" or j.name not in names_read(store):
+        if (isinstance(node.init, n.Call) and node.init.fn == "vec") or j.name not in names_read(store):
             return Miss("it is a table")
         return Site(path, self, {"loop": counting(j, matched_as(shape_of(node.init.type)[0], int), (store,))})
 
