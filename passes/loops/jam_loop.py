@@ -100,7 +100,7 @@ class JamLoop(Pass):
                 (self.enter, self.branches, self.keep), counts, strict=True)) or self.axis < 0:
             return Miss("there is no such loop inside")
         try:
-            jam = _Jam(node, self, set())
+            jam = Jam(node, self, set())
             jam.block(node.body)
         except CannotJam as why:
             return Miss(str(why))
@@ -110,14 +110,14 @@ class JamLoop(Pass):
 
     def _boundaries(self, node: n.For, item: JamLoop) -> tuple[int, ...]:
         """Where a loop over the iterations may begin anew: at each statement that stands in the loop of the one before it."""
-        jam = _Jam(node, item, set())
+        jam = Jam(node, item, set())
         jam.block(node.body)
         return tuple(sorted(jam.inner))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Arrays, and the loop around what is in the loops."""
         loop = node_as(program, site.path, n.For)
-        made = _Jam(loop, self, names_at(program, site.path)).block(loop.body)
+        made = Jam(loop, self, names_at(program, site.path)).block(loop.body)
         return edited(program, site.path, made)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -127,8 +127,6 @@ class JamLoop(Pass):
             return None
         (block, i), name = block_and_index(program, path), node.buffer.name
         end = max((k for k in range(i, len(block)) if name in buffers_named(block[k])), default=i) + 1
-        if any(isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape for s in block[i:end]):
-            return Miss("private scalars stand between, which all iterations share")
         first: Site | Miss | None = None
         for axis, extent in enumerate(node.buffer.shape):
             count = build.int_value(extent)
@@ -144,7 +142,10 @@ class JamLoop(Pass):
         for ahead in ((), _ahead(program, path, block)):
             if ahead is None:
                 break
-            apart = _Apart(count, fresh_var("i", names_at(program, path)), axis)
+            if any(isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape for k, s in enumerate(block) if k not in ahead):
+                why = Miss("private scalars stand between, which all iterations share")
+                continue
+            apart = Apart(count, fresh_var("i", names_at(program, path)), axis)
             try:
                 body = apart.block(tuple(s for k, s in enumerate(block) if k not in ahead))
             except CannotJam as reason:
@@ -195,7 +196,7 @@ def _exchanges(s: n.Node) -> bool:
         x.of is not None or instruction(x.fn).is_convergent or instruction(x.fn).effect in ("sync", "async"))) for x in walk(s))
 
 
-class _Jam:
+class Jam:
     """A loop's body for all iterations at once."""
 
     def __init__(self, loop: n.For, item: JamLoop, taken: set[str]) -> None:
@@ -260,7 +261,7 @@ class _Jam:
         self.number += len(run)
         for lo, hi in zip((0, *ends), (*ends, len(run)), strict=True) if run else ():
             var = self.loop.var if self.first else fresh_var(self.loop.var.name, self.taken)
-            body = tuple(substitute(_at(s, self.arrays, var, self.axis), {self.loop.var.name: var}) for s in run[lo:hi])
+            body = tuple(substitute(element_of(s, self.arrays, var, self.axis), {self.loop.var.name: var}) for s in run[lo:hi])
             self.within |= (own := {s.buffer.name for s in run[lo:hi] if isinstance(s, n.Alloc)})
             if any(buffers_named(s) & (self.within - own) for s in run[lo:hi]):
                 raise CannotJam("what is kept in one loop over the iterations is used in another")
@@ -268,7 +269,7 @@ class _Jam:
             yield counting(var, self.count, body)
 
 
-def _at(s: n.Stmt, arrays: dict[str, n.Buffer], var: n.Var, axis: int) -> n.Stmt:
+def element_of(s: n.Stmt, arrays: dict[str, n.Buffer], var: n.Var, axis: int) -> n.Stmt:
     """A statement in which private memory is an element, or a row, of an array."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Region) and new.buffer.name in arrays:
@@ -285,8 +286,8 @@ def _whole(b: n.Buffer) -> tuple[n.Span, ...]:
     return tuple(n.Span(build.const(0), d) for d in b.shape)
 
 
-class _Apart:
-    """What runs for all iterations at once, for one of them: the inverse of `_Jam`."""
+class Apart:
+    """What runs for all iterations at once, for one of them: the inverse of `Jam`."""
 
     def __init__(self, count: int, var: n.Var, axis: int) -> None:
         self.count, self.var, self.axis = count, var, axis
@@ -314,7 +315,7 @@ class _Apart:
                 self.cuts += [self.number] if goes_on else []
                 self.number += len(s.body)
                 goes_on = True
-                single = [substitute(self._single(x), {s.var.name: self.var}) for x in s.body]
+                single = [substitute(self.single(x), {s.var.name: self.var}) for x in s.body]
                 self.kept |= {id(y) for y in statements(tuple(single)) if isinstance(y, n.Alloc)}
                 out += single
             elif isinstance(s, n.For) and s.kind == "serial" and not self._touches((s.lo, s.hi, s.step)):
@@ -343,7 +344,8 @@ class _Apart:
         found = [x for y in s.body for x in walk(y) if isinstance(x, n.Region) and x.buffer.name in self.arrays]
         return bool(found) and all(len(x.index) == len(x.buffer.shape) and x.index[self._axis(x.buffer)] == s.var for x in found)
 
-    def _single(self, s: n.Stmt) -> n.Stmt:
+    def single(self, s: n.Stmt) -> n.Stmt:
+        """A statement with the iteration's part of each array."""
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Region) and isinstance(old, n.Region) and new.buffer.name in self.arrays:
                 at, b = self._axis(old.buffer), self.arrays[new.buffer.name]
