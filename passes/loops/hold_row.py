@@ -181,7 +181,7 @@ class HoldRow(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each number where it is needed."""
-        (block, i), at, k = block_and_index(program, site.path), site.captures["at"], site.captures["reader"]
+        i, at, k = int(site.path[-1]), site.captures["at"], site.captures["reader"]
         out = edit_block(program, site.path, lambda b: (*b[:i], *site.captures["between"], b[k], *b[k + 1:]))
         return Rewritten(edit_block(out, at, lambda b: (*b[:int(at[-1])], site.captures["made"], *b[int(at[-1]) + 1:])), at)
 
