@@ -23,8 +23,8 @@ from kir.learning.corpus.roundtrip.branches import branched, inside, number
 from kir.learning.corpus.roundtrip.equal import same_program, settled
 from kir.learning.corpus.roundtrip.masked_rows import by_elements
 from kir.learning.corpus.roundtrip.numbers import of_value
-from kir.learning.corpus.roundtrip.traces import same_trace
 from kir.learning.corpus.roundtrip.places import as_bits, as_long, of_place, renewed, within_rows, without_idle
+from kir.learning.corpus.roundtrip.traces import same_trace
 
 SMALL = 16
 """Parts, beside the load, of a value that is worked out of one, however often it is used."""
