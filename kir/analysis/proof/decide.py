@@ -198,14 +198,11 @@ class _Kernel:
 
     def _covered(self) -> set[str]:
         """Memory that is defined wherever it is read, because it is given, by what is launched before too, or because stores before each read cover it."""
-        known = {*self.walk.filled, *self.before}
+        known, reads = {*self.walk.filled, *self.before}, [a for a in accesses(self.walk.items) if a.verb != "write"]
         told = partial(by_all, leavers(tuple(self.walk.items)), self.params | set(self.axes), self._proves)
-        reads: dict[str, list[Access]] = {}
-        for a in (x for x in accesses(self.walk.items) if x.verb != "write"):
-            reads.setdefault(a.root, []).append(a)
-        for root, at in reads.items():
+        for root in dict.fromkeys(a.root for a in reads):
             if root not in known and root not in self.params:
-                writes = self.walk.written.get(root, [])
+                at, writes = [a for a in reads if a.root == root], self.walk.written.get(root, [])
                 if all(covered(a, writes, partial(self._holds_at, a), told) or (self.overlap is not None and self.overlap.filled(a))
                        or any(told(w) and reached(self.kernel, w, a, partial(self._proves, place=a.place)) for w in writes) for a in at):
                     known.add(root)
