@@ -321,7 +321,8 @@ class _Kernel:
             for kind in ("race", "barrier"):
                 yield Obligation(kind, "open", "not followed", split.place.anchor, "a team splits again around a barrier")
             return
-        left = False
+        past = {id(x) for x in leaving(split.items)}
+        left = any(id(x) not in past for x, _ in leavers((split,)))
         for o in self._meetings(split) if has_barrier(split.items) else ():
             if o.what == EXIT and o.status != "proved":
                 left, o = True, Obligation(o.kind, "proved", o.what, o.anchor)
@@ -330,7 +331,7 @@ class _Kernel:
         seen = set[Any]()
         for pair in concurrent(split.items, left):
             a, b = pair.first.access, pair.second.access
-            key = (id(a), id(b), pair.first.shuffled, pair.first.synced, pair.among, tuple(sorted(pair.trips.items())))
+            key = (id(a), id(b), pair.first.shuffled, pair.first.synced, pair.first.when, pair.second.when, pair.among, tuple(sorted(pair.trips.items())))
             if key in seen or of_one_kind(a, b) or not self._may_meet(a, b):
                 continue
             seen.add(key)
