@@ -15,7 +15,7 @@ from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.indices.contents import inside, top_of_contents, where_parts_begin
 from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
 from kir.analysis.proof.indices.widths import at_the_most, known_before, more_than, only_extents, overflows, polynomial_of, relevant, worked_out
-from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, exits, has_barrier, leaving, other_threads
+from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, by_all, concurrent, every, exits, has_barrier, leavers, leaving, other_threads
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
 from kir.analysis.proof.stored import before, filled, reached
@@ -199,15 +199,15 @@ class _Kernel:
     def _covered(self) -> set[str]:
         """Memory that is defined wherever it is read, because it is given, by what is launched before too, or because stores before each read cover it."""
         known = {*self.walk.filled, *self.before}
+        told = partial(by_all, leavers(tuple(self.walk.items)), self.params | set(self.axes), self._proves)
         reads: dict[str, list[Access]] = {}
-        for a in accesses(self.walk.items):
-            if a.verb != "write":
-                reads.setdefault(a.root, []).append(a)
+        for a in (x for x in accesses(self.walk.items) if x.verb != "write"):
+            reads.setdefault(a.root, []).append(a)
         for root, at in reads.items():
             if root not in known and root not in self.params:
                 writes = self.walk.written.get(root, [])
-                if all(covered(a, writes, partial(self._holds_at, a)) or (self.overlap is not None and self.overlap.filled(a))
-                       or any(reached(self.kernel, w, a, partial(self._proves, place=a.place)) for w in writes) for a in at):
+                if all(covered(a, writes, partial(self._holds_at, a), told) or (self.overlap is not None and self.overlap.filled(a))
+                       or any(told(w) and reached(self.kernel, w, a, partial(self._proves, place=a.place)) for w in writes) for a in at):
                     known.add(root)
         return known
 

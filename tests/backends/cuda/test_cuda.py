@@ -4,12 +4,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kir.backends.cuda.output.emit import header
 from kir.base.diagnostic import KirError
 from kir.gate import gate_cpu, realized
 from kir.hardware.target import target
+from kir.interp import run
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.problem import load_problem
@@ -200,3 +202,16 @@ def test_the_host_chooses_between_a_kernel_for_some_sizes_and_one_for_all_others
     unsaid = backend("cuda").emit(with_otherwise(parse_program(text.format("  fact popc(N) == 1\n"), "twice.kir"), every))
     assert not unsaid.launch and "popc(N)" in unsaid.unlaunched
     assert unsaid.whole().endswith(f"// Nothing here launches this: {unsaid.unlaunched}.\n"), "what C++ cannot say of a choice is told, not left out"
+
+
+@pytest.mark.parametrize(("layout", "declared"), [(" layout strides(1, 2)", "s = [256]"), (" layout strides(136, 1)", "s = [2, 136]"), ("", "s = [2, 128]")])
+def test_an_array_with_its_axes_in_another_order_is_told_flat(cuda: Backend, tmp_path: Path, layout: str, declared: str) -> None:
+    """What is read of it as rows and columns has columns below zero: `s[cur + (127 - t) * 2]` is no element of row 1 (found by passes over kernels)."""
+    p = parse_program(f"kir 1\nprogram parity\n  in x: f32[128]\n  out y: f32[128]\nkernel parity grid (b: 1) threads 128\n  shared s: f32[2, 128]{layout}\n"
+                      "  for t in 0..128 parallel thread\n    s[0, t] = x[t]\n    barrier()\n    register cur: i32 = 0\n    for k in 0..3\n"
+                      "      s[cur ^ 1, t] = s[cur, -t + 127] * 2.0\n      cur = cur ^ 1\n      barrier()\n    y[t] = s[cur, t]\n", "p.kir")
+    emitted, x = cuda.emit(p), np.arange(128, dtype=np.float32)
+    assert declared in emitted.bindings[0][1]
+    again = CUDA.read_back(p, tmp_path)
+    found = run(again, {again.params[0].name: x, again.params[1].name: np.zeros_like(x)}, mode="check")
+    assert not found.errors and (found.outputs[again.params[1].name] == x[::-1] * 8).all()

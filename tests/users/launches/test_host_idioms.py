@@ -11,7 +11,7 @@ from kir.ir.nodes import Var
 from kir.ir.types import I32
 from kir.learning.optimize.inputs import called_with
 from kir.surface.launches.reach import small_sizes
-from kir.surface.launches.values import decided, none_false
+from kir.surface.launches.values import asked_at, decided, none_false
 from kir.surface.reading import launched
 from tests.command_line import called
 from tests.users.test_found_launches import called_binding
@@ -49,6 +49,11 @@ ROOT = """def run(x, y):
     D = triton.next_power_of_2(math.ceil(math.sqrt(N)))
     T = triton.cdiv(N, D)
     copied[(triton.cdiv(T, 16),)](x, y, T, D, 16, D)
+"""
+CAPPED = """def run(x):
+    T, D = x.shape
+    y = torch.empty_like(x)
+    copied[(triton.cdiv(T, 16),)](x, y, T, D, 16, min(4096, triton.next_power_of_2(D)))
 """
 EXCHANGED = """def run(q, k):
     q = q.transpose(1, 2).contiguous()
@@ -592,3 +597,13 @@ def launch(x):
     assert called(capsys, "check", str(file))[0] == 0
     file.write_text(f"{file.read_text()}\n\nlaunch(torch.zeros((1000,), dtype=torch.int32))\n", encoding="utf-8")
     assert called_binding(file).tensors["h"].shape == [64] and called_binding(file).tensors["x"].shape == ["n"], "a call that is shown has its own lengths"
+
+
+def test_a_launch_is_read_as_a_call_with_the_sizes_that_are_asked_for_runs_it(tmp_path: Path) -> None:
+    file = tmp_path / "copied.py"
+    file.write_text(HEAD + CAPPED, encoding="utf-8")
+    assert called_binding(file).metas["BD"] == 1024  # nothing says how large D is
+    with asked_at({"T": 16, "D": 128256}):
+        binding, _ = launched(str(file))
+        assert binding is not None and (binding.metas["BD"], binding.metas["D"]) == (4096, 128256)
+    assert called_binding(file).metas["BD"] == 1024
