@@ -260,11 +260,15 @@ class Made:
                 f"  Y[r, {at}] = {self.value('v', 'w', 'x')} clip\n")
 
     def addressed(self) -> str:
-        """A function that is given memory, and gives two values."""
+        """A function that is given memory, and gives two values; another one is given an address; a structure that nobody needs."""
         self.functions = (f"function both(global V: {self.dtype}[{self.n}], c: i32) -> {self.dtype}, {self.dtype}\n  let s = V[c]\n"
                           f"  let t = {self.value('s', 'V[' + self.n + ' - 1 - c]')}\n  return s, t\n")
-        return (f"kernel main grid (r: M) threads 1\n  for c in 0..{self.n}\n    let a, b = both(&W, c)\n    let x = X[r, c]\n"
-                f"    Y[r, c] = {self.value('x', 'a', 'b')}\n")
+        self.header = f"  struct Pair first: {self.dtype}, second: i32\n"
+        at = self.r.random() < 0.5
+        if at:
+            self.functions += f"function one(p: ptr<{self.dtype}, global>) -> {self.dtype}\n  return {self.literal()}\n"
+        return (f"kernel main grid (r: M) threads 1\n  for c in 0..{self.n}\n    let a, b = both(&W, c)\n    let x = X[r, c]"
+                f"{' + one(addr(X[r, c]))' if at else ''}\n    Y[r, c] = {self.value('x', 'a', 'b')}\n")
 
     def halved(self) -> str:
         """Warps of a CTA, each with a row of its own, and what they tell each other by a barrier of theirs."""
