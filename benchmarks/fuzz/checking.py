@@ -319,7 +319,7 @@ def surfaces(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]
             count[f"{name}: read back with text that is not understood"] += 1
         elif not alpha_equal(again, q):
             count[f"{name}: read back in another form"] += 1
-            sums = any(isinstance(x, n.Mma) or (isinstance(x, n.Call) and x.fn in ("reduce", "scan")) for x in walk(q))
+            sums = any(isinstance(x, n.Mma) or (isinstance(x, n.Call) and x.fn in ("reduce", "scan", "sigmoid")) for x in walk(q))
             if wrong := _differs(q, again, with_workspaces(q, arrays), "reassociated" if sums else "bitwise"):
                 yield Fault(f"{name}: other values", wrong, name, program_text(q), program_text(again))
 
