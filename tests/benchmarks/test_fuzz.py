@@ -27,7 +27,7 @@ from kir.ir.visit import walk
 from kir.rewrite import apply, pass_class, sites
 
 FORMS = ("elements", "rows", "threads", "tile", "folded", "control", "warps", "product", "asynchronous", "called", "atomic", "viewed", "ring",
-         "mapped", "worked", "spelled", "ordered", "addressed", "halved")
+         "mapped", "worked", "spelled", "ordered", "addressed", "halved", "narrowed", "met")
 NODES = {name for name, each in vars(n).items() if isinstance(each, type) and issubclass(each, n.Node)} - {"Node", "Expr", "Stmt"}
 """What a program is made of."""
 
@@ -91,6 +91,9 @@ def test_a_kernel_is_not_split_between_a_copy_and_its_wait() -> None:
     undone = pass_class("fuse-kernels").with_options({})
     text = WAIT.replace("  Y[r, 0 +: 16] = S\n", "  Y[r, 0 +: 16] = 1.0\n").replace("  barrier()\n", "")
     assert not [s for s in sites(undone, parse_program(text, "p.kir"), "backward") if 2 <= s.params.at <= 4]  # type: ignore[attr-defined]  # the pass's own
+    lines = ["  Y[r, 0 +: 16] = 1.0", "  cluster_arrive()", "  Y[r, 0 +: 16] = X[r, 0 +: 16]", "  cluster_wait()", "  Y[r, 0 +: 16] = 2.0"]
+    met = parse_program("\n".join([*WAIT.splitlines()[:4], "kernel main grid (r: 4) threads 32 cluster(1)", *lines]) + "\n", "p.kir")
+    assert [s.params.at for s in sites(undone, met, "backward")] == [1, 4]  # type: ignore[attr-defined]  # seed 90077
 
 
 LOST = """kir 1
