@@ -116,6 +116,8 @@ STAYING = f"{FLAT}; linear-grid{{rows_first=false}}@main; persistent{{ctas=%d ca
 """There CTAs that stay, so many of them, make a descriptor once for many tiles of few steps."""
 FILTERS_FIRST = "linear-grid{rows_first=false}@main"
 """CTAs beside one another then read the same pixels."""
+LATE = "programmatic-dependent-launch{wait=0 trigger=last}@main"
+"""The next kernel begins before the last store, where it would be in the way before."""
 ROWS_OF_PIXELS = (
     *(f"conv2d_triton {tile} then {FLAT}" for tile in (
         "rows=128 columns=128 stages=3 threads=256", "rows=128 columns=64 stages=4 threads=128", "rows=128 columns=256 stages=3 threads=256",
@@ -152,9 +154,15 @@ def boxed(pixels: int, shape: Shape) -> str:
     return f"rows={pixels} high={high} images={image}"
 
 
-BOXES = tuple(dict.fromkeys(f"conv2d_{of}_triton {boxed(pixels, shape)} {rest}{turns}{begins}" for shape in SHAPES if shape[5] != (1, 1)
-                            for of, pixels, rest, ctas in OF_BOXES for begins in ("", EARLY)
-                            for turns in ("", *([f" then {TURNS % (ctas * SMS)}"] if ctas else []), *([f" then {FILTERS_FIRST}"] if ctas < 2 else []))))
+def ordered(ctas: int) -> tuple[str, ...]:
+    """What of a point with so many CTAs of a multiprocessor that stay is tried: the order of its CTAs, that they stay, and when the next kernel begins."""
+    more = [x for x in (LATE, FILTERS_FIRST, f"{FILTERS_FIRST}; {LATE}") if ctas < 2] + ([TURNS % (ctas * SMS)] if ctas else [])
+    steps = ("", *(f" then {x}" for x in more))
+    return (*steps, *(f"{x}{EARLY}" for x in steps if LATE not in x))
+
+
+BOXES = tuple(dict.fromkeys(f"conv2d_{of}_triton {boxed(pixels, shape)} {rest}{way}" for shape in SHAPES if shape[5] != (1, 1)
+                            for of, pixels, rest, ctas in OF_BOXES for way in ordered(ctas)))
 """Triton copies boxes of images too."""
 IN_TURN = tuple(f"{point} then alternate-stores@main/roles/consumer/wg/i_1/h" for point in (
     "conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2", "conv2d_sm90 rows=128 columns=128 stages=5 raster=8 rounds=2"))
