@@ -80,8 +80,8 @@ POINTS = (
     "fmha_varlen_tilelang rows=192 keys=128 threads=384 stages=2",
     "fmha_varlen_roles_tilelang rows=128 keys=128 stages=2",
     "fmha_varlen_tilelang rows=128 keys=128 threads=256 stages=2",
+    *(f"fmha_varlen_causal_sm90 rows=128 keys=128 stages=2 group={group}" for group in (16, 1, 64)),
     *(f"fmha_varlen_causal_{point} last={last}" for last in (True, False) for point in (
-        "sm90 rows=128 keys=128 stages=2",
         "triton rows=64 keys=64 threads=128 stages=1",
         "triton rows=64 keys=64 threads=128 stages=2",
         "triton rows=128 keys=64 threads=128 stages=2",
