@@ -65,7 +65,7 @@ class Measure(NamedTuple):
     reductions: int
     """Reductions, scans, sorts and the like of whole tiles."""
     slices: int
-    """Fragments, and bits of the number of elements of each store of a tile to memory of the CTA's own."""
+    """Fragments, and bits of the number of elements of each store of a tile to memory of the CTA's own, or that such memory is declared with."""
     prefixes: int
     """Local buffers that a loop carries along while it stores to global memory (what makes its iterations depend on one another)."""
     hoisted: int
@@ -247,6 +247,8 @@ class _Counter:
                 self.add("names")
                 self.add("hoisted", above)
                 self.buffer(s.buffer)
+                if isinstance(s, n.Alloc) and s.init is not None:
+                    self.add("slices", _bits(s.init.type))
             case n.Store():
                 if s.at.buffer.space == "global":
                     self.add("tiles", _bits(s.at.type))
