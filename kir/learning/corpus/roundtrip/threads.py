@@ -20,7 +20,6 @@ from kir.ir.rebuild.promote import pure, without_snapshots
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
 from kir.learning.corpus.roundtrip.branches import branched, inside, number
-from kir.learning.corpus.roundtrip.equal import same_program, settled
 from kir.learning.corpus.roundtrip.masked_rows import by_elements
 from kir.learning.corpus.roundtrip.numbers import of_value
 from kir.learning.corpus.roundtrip.places import as_bits, as_long, of_place, renewed, within_rows, without_idle
@@ -37,8 +36,7 @@ WRITTEN = 16
 def same_thread(a: n.Program, b: n.Program) -> bool:
     """Whether two programs of threads are one, up to what a language must name and another need not; the second may have zeros where the first says nothing."""
     b = _aligned_as(a, b)
-    forms = [partial(thread_form, further=further) for further in (False, True)]
-    return any(_traced_in(form, a, b) for form in (plain_form, *forms)) or any(_same_in(form, a, b) for form in forms)
+    return any(_traced_in(form, a, b) for form in (plain_form, partial(thread_form, further=False), thread_form))
 
 
 def plain_form(p: n.Program) -> n.Program:
@@ -62,15 +60,6 @@ def _aligned_as(a: n.Program, b: n.Program) -> n.Program:
     held = {y: replace(y, align=x.align) for x, y in zip(first, second, strict=True) if x.align != y.align}
     made: n.Program = transform(b, lambda _, x: held.get(x, x) if isinstance(x, n.Buffer) else x) if held else b
     return made
-
-
-def _same_in(form: Callable[[n.Program], n.Program], a: n.Program, b: n.Program) -> bool:
-    try:
-        one, filled_in, other = form(a), form(filled(a)), form(b)
-    except KirError:
-        return False  # it has no such form
-    # A value that is named once stands where it is used only when names are settled; conversions that then meet are one.
-    return same_program(one, other) or same_program(filled_in, other) or same_program(form(settled(filled_in)), form(settled(other)))
 
 
 def thread_form(p: n.Program, further: bool = True) -> n.Program:
@@ -239,8 +228,7 @@ def _at_once(body: n.Block, values: bool = False) -> n.Block:
 
 
 def _first_of(s: n.Stmt) -> n.Stmt | None:
-    """The statement that is carried out first: of a branch the first of its first arm, where that is a plain one; None where it is no plain one."""
-    s = s.then[0] if isinstance(s, n.If) and s.then else s
+    """A statement, where it is a plain one."""
     return s if isinstance(s, (n.Store, n.Let)) else None
 
 

@@ -8,6 +8,7 @@ are one do the same; what has no such list is no program of it.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -44,7 +45,8 @@ Events = list[Any]
 
 
 class Trace:
-    """One kernel's walk. `rows` are places in arrays of several axes whose numbers are taken to stay in their rows: by that they are what they are."""
+    """One kernel's walk. `placed` are places in arrays of several axes, each with its numbers and without; of them `rows` are those whose numbers are
+    taken to stay in their rows, and `wrapped` those that are what they are said to be only where some number stays in its row."""
 
     def __init__(self, values: Table, memory: frozenset[str], body: n.Block, narrow: Mapping[str, DType]) -> None:
         self.t = values
@@ -64,6 +66,9 @@ class Trace:
         self.around = self.t.of("around")
         self.loops: list[tuple[Any, dict[str, list[int]]]] = []
         self.rows: set[Any] = set()
+        self.placed: set[Any] = set()
+        self.wrapped: set[Any] = set()
+        self.seen: set[Any] = set()
         self.events: Events = []
         for x in (x for s in body for x in walk(s)):
             match x:
@@ -106,7 +111,7 @@ class Trace:
             self.state[b.name] = list(begun) if begun is not None else [self.t.of("poison", b.dtype.name)] * count
             self.kinds[b.name], self.windows[b.name] = b.dtype, 0
             return
-        spec = (b.space, b.dtype.name, tuple(self.one(d) for d in b.shape), repr(b.layout), b.strides and tuple(map(self.one, b.strides)), b.align)
+        spec = (b.space, b.dtype.name, tuple(self.one(d) for d in b.shape), repr(b.layout), self._strides(b), b.align)
         self.place[b.name] = self.t.of("array", spec, self._new(spec))
         if b.name in self.narrow and b.layout is None and b.strides is None:
             self.begins[b.name] = self.t.const(0, I32)
@@ -122,6 +127,9 @@ class Trace:
                 self.begins[b.name] = self.t.const(0, I64)
             self.rooted[self.place[b.name]] = b.name
         return self.place[b.name]
+
+    def _strides(self, b: n.Buffer) -> tuple[int, ...] | None:
+        return None if b.strides is None else tuple(self.one(d) for d in b.strides)
 
     def _viewed(self, s: n.View) -> None:
         if s.fill is not None or s.axes:
@@ -141,9 +149,9 @@ class Trace:
             if found is not None and len(found) == 1:
                 self.place[b.name], self.begins[b.name] = self.place[root], found[0][0][1]
                 return
-        first = self.region(lo, whole=not s.at.index)
-        inner = (tuple(self.one(d) for d in b.shape[1:]), repr(b.layout), b.strides and tuple(map(self.one, b.strides)))
-        self.place[b.name] = self.t.of("view", first, b.space, b.dtype.name, inner)
+        shown = self.region(lo, whole=not s.at.index)
+        inner = (tuple(self.one(d) for d in b.shape[1:]), repr(b.layout), self._strides(b))
+        self.place[b.name] = self.t.of("view", shown, b.space, b.dtype.name, inner)
         self.rooted[self.place[b.name]] = root
 
     def places(self, r: n.Region) -> list[tuple[tuple[Any, ...], ...]] | None:
@@ -191,28 +199,76 @@ class Trace:
         """One element's place: in an array of this thread's, or of its CTA, by its number in all of that."""
         if not local or any(d is None for d in sizes[1:]):
             return (base, tuple(self.t.cast(x, kind, I64, "rn") if kind.is_integer else x for x, kind in zip(index, kinds, strict=True)))
-        at, stride, own = dict[tuple[int, ...], int](), 1, []
-        for x, kind, d in zip(reversed(index), reversed(kinds), reversed(sizes), strict=True):
-            number = self.t.cast(x, kind, I32, "rn")
-            own.append(number)
+        own = [self.t.cast(x, kind, I32, "rn") for x, kind in zip(index, kinds, strict=True)]
+        bare = [own[0], *(self._bare(own, axis, sizes[axis] or 0) for axis in range(1, len(own)))]
+        at, stride = dict[tuple[int, ...], int](), 1
+        for number, d in zip(reversed(bare), reversed(sizes), strict=True):
             for m, c in self.t.poly(number).items():
                 at[m] = at.get(m, 0) + c * stride
             stride *= d or 1
         flat = self.t.sum(at, I32)
-        key = self.t.keys[flat]
-        if len(index) > 1 and all(d == 1 for d in sizes[:-1]) and key[0] == "binary" and key[1] == "mod" and self.t.known(key[4]) == sizes[-1]:
-            flat = int(key[3])  # in its only row
-            self.rows.add((base, flat))
-        elif not all(self._inside(x, d or 0) for x, d in zip(own[:-1], list(reversed(sizes))[:-1], strict=True)):
-            self.rows.add((base, flat))
+        if len(own) > 1:
+            key = (base, flat, tuple(bare))
+            self.placed |= {key, (base, flat)}
+            if bare != own:
+                self.wrapped.add(key)
+            out = [axis for axis in range(1, len(own)) if not self._inside(own[axis], sizes[axis] or 0)]
+            further = self._further(own[out[0]], sizes[out[0]] or 0) if len(out) == 1 else None
+            if further is not None:
+                stride = math.prod(d or 1 for d in sizes[out[0] + 1:])
+                self.wrapped |= {(base, flat), (base, self.t.binary("sub", flat, self.t.const(further * stride, I32), I32, I32))}
+            elif out:
+                self.rows.add(key)
         return (base, flat)
 
+    def _further(self, number: int, size: int) -> int | None:
+        """How far behind a remainder by an axis's length a number is."""
+        terms = dict(self.t.poly(number))
+        more = I32.wrap(terms.pop((), 0))
+        one = next(iter(terms)) if list(terms.values()) == [1] else ()
+        key = self.t.keys[one[0]] if len(one) == 1 else ("",)
+        return more if more > 0 and key[0] == "binary" and key[1] == "mod" and self.t.known(key[4]) == size else None
+
+    def _bare(self, own: list[int], axis: int, size: int) -> int:
+        """A number along an axis without the remainder by its length, whose quotient no other axis names: in the row that is what it is."""
+        key = self.t.keys[own[axis]]
+        if key[0] != "binary" or key[1] != "mod" or self.t.known(key[4]) != size:
+            return own[axis]
+        quotient = self.t.numbers.get(("binary", "floordiv", *key[2:]), -1)
+        if any(quotient in m for k, x in enumerate(own) if k != axis for m in self.t.poly(x)):
+            return own[axis]
+        first = I32.wrap(self.t.poly(int(key[3])).get((), 0))
+        return self.t.binary("add", int(key[3]), self.t.const(-((first + size // 2) // size * size), I32), I32, I32)
+
     def _inside(self, number: int, size: int) -> bool:
-        """Whether a number along an axis stays in it, whatever it is worked out from."""
-        known, key = self.t.known(number), self.t.keys[number]
-        if known is not None:
-            return 0 <= known < size
-        return key[0] == "binary" and key[1] == "mod" and (by := self.t.known(key[4])) is not None and 0 < by <= size
+        """Whether a number along an axis stays in it. Raises Unlisted where its counters, all of whose turns there are, say that it does not."""
+        found = self._range(number)
+        if found is not None and found[2] and not 0 <= found[0] <= found[1] < size:
+            raise Unlisted
+        return found is not None and 0 <= found[0] <= found[1] < size
+
+    def _range(self, number: int) -> tuple[int, int, bool] | None:
+        """The least and the largest that a sum of counters with known ends may be, and whether it is those in some turn."""
+        lo, hi, reached = 0, 0, True
+        for m, c in self.t.poly(number).items():
+            c = I32.wrap(c)
+            found = (1, 1, True) if not m else self._atom(m[0]) if len(m) == 1 else None
+            if found is None:
+                return None
+            lo, hi, reached = lo + min(c * found[0], c * found[1]), hi + max(c * found[0], c * found[1]), reached and found[2]
+        return lo, hi, reached
+
+    def _atom(self, number: int) -> tuple[int, int, bool] | None:
+        key = self.t.keys[number]
+        if key[0] == "counter":
+            lo, hi, step = (self.t.known(x) if isinstance(x, int) else None for x in (*self.t.keys[key[1]][1], None, None)[:3])
+            return (lo, hi - 1, step == 1) if lo is not None and hi is not None and step is not None and step > 0 and lo < hi else None
+        if key[0] == "binary" and key[1] in ("mod", "floordiv") and (by := self.t.known(key[4])) is not None and by > 0:
+            inner = self._range(int(key[3]))
+            if key[1] == "mod":
+                return inner if inner is not None and 0 <= inner[0] <= inner[1] < by else (0, by - 1, False)
+            return None if inner is None else (inner[0] // by, inner[1] // by, inner[2])
+        return None
 
     def region(self, r: n.Region, whole: bool = False) -> tuple[Any, ...]:
         """A place in memory as a whole: the array, and where in it."""
@@ -298,20 +354,22 @@ class Trace:
             return self.packed(self.env[e.name]) if e.name in self.env else self.t.of("name", e.name, str(e.of))
         if isinstance(e, n.Call) and (e.of is not None or not table()[e.fn].is_pure):
             raise Unlisted
-        parts = tuple((f.name, self._part(getattr(e, f.name))) for f in fields(e))
+        match e:
+            case n.Unary():
+                parts: tuple[Any, ...] = (e.op, self.one(e.x))
+            case n.Binary():
+                parts = (e.op, self.one(e.a), self.one(e.b))
+            case n.Select():
+                parts = (self.one(e.cond), self.one(e.a), self.one(e.b))
+            case n.Cast():
+                parts = (e.dtype, e.rounding, self.one(e.x))
+            case n.Call():
+                held = tuple((self.region(a), self._now(a.buffer.name)) if isinstance(a, n.Region) else self.one(a) for a in e.args)
+                parts = (e.fn, e.attrs, held)
+            case _:
+                raise Unlisted
         meet = (self.around,) if isinstance(e, n.Call) and table()[e.fn].level != "element" else ()
         return self.t.of("tile", type(e).__name__, str(e.type), parts, meet)
-
-    def _part(self, v: Any) -> Any:
-        match v:
-            case n.Region():
-                return ("place", self.region(v), self._now(v.buffer.name))
-            case n.Expr():
-                return ("value", self.one(v))
-            case tuple():
-                return tuple(map(self._part, v))
-            case _:
-                return repr(v)
 
     def _load(self, e: n.Load) -> Value:
         b = e.at.buffer
@@ -340,7 +398,20 @@ class Trace:
         return tuple(self.t.of("element", whole, k) for k in range(long))
 
     def _read(self, b: n.Buffer, parts: tuple[tuple[Any, ...], ...], now: Any, cache: str, around: int) -> int:
-        return self.t.pack(tuple(self.t.of("read", place, now, cache, around) for place in parts), self._as(b), b.dtype)
+        """What is read there; what was read already in a block around, and has not changed since, is that."""
+        held = []
+        for place in parts:
+            key = (place, now, cache)
+            at: int | None = around
+            while at is not None and (key, at) not in self.seen:
+                at = self._outside(at)
+            self.seen.add((key, around if at is None else at))
+            held.append(self.t.of("read", place, now, cache, around if at is None else at))
+        return self.t.pack(tuple(held), self._as(b), b.dtype)
+
+    def _outside(self, around: int) -> int | None:
+        key = self.t.keys[around]
+        return int(key[1]) if len(key) > 1 else None
 
     def _held(self, at: n.Region) -> list[int]:
         """What a private array that is followed holds at places, each as a view of it shows it."""
@@ -416,7 +487,7 @@ class Trace:
     def _call(self, e: n.Call) -> Value:
         if e.of is not None:
             raise Unlisted
-        args, attrs, to = e.args, dict(e.attrs), dtype_of(e.type)
+        args, to = e.args, dtype_of(e.type)
         long = _length(e.type) if shape_of(e.type) else None
         row = table()[e.fn]
         if all(isinstance(a, n.Expr) for a in args):
@@ -577,11 +648,11 @@ class Trace:
         ranged = (*(self.one(x) for x in (s.lo, s.hi, s.step)), s.kind, s.attrs, str(s.var.type)) if isinstance(s, n.For) else ("while",)
         head = (*ranged, self.around)
         me = self.t.of("loop", head, self._new(head), self.count)
-        written = [name for x in _written(s) if (name := self._root(x.buffer.name)) in self.state]
+        written = {name for x in _written(s) if (name := self._root(x.buffer.name)) in self.state}
         changed = {self._root(x.buffer.name) for x in _written(s)} | (set() if _harmless(s) else {"*"})
         phis: dict[str, list[int]] = {}
         begun: dict[int, int] = {}
-        for name in dict.fromkeys(written):
+        for name in [name for name in self.state if name in written]:  # in the order in which they are declared
             phis[name] = [self.t.of("carried", me, init, self._new(me, init)) for init in self.state[name]]
             begun |= dict(zip(phis[name], self.state[name], strict=True))
             self.state[name] = list(phis[name])
@@ -705,7 +776,7 @@ def same_trace(a: n.Program, b: n.Program) -> bool:
             first, second = (_listed(values, k.body, found) for k, found in zip((one, other), narrow, strict=True))
         except (Unlisted, RecursionError):
             return False
-        if first.events != second.events or not second.rows <= first.rows:
+        if first.events != second.events or not second.rows <= first.rows or not second.wrapped <= first.placed:
             return False
     return True
 
