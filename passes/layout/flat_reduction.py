@@ -85,7 +85,7 @@ class FlatReduction(Pass):
         found = _reduced(node)
         if found is None:
             return None
-        op, axis, row = found
+        _, axis, row = found
         source = row.args[0] if isinstance(row, n.Call) and row.fn == "reshape" else None
         if axis or not isinstance(source, n.Expr) or len(shape_of(row.type)) != 1 or len(shape_of(source.type)) < 2 or _count(source) is None:
             return None
