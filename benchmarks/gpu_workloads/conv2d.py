@@ -120,14 +120,25 @@ ROWS_OF_PIXELS = (
     *(f"conv2d_triton {tile} then {STAYING % ctas}" for tile, ctas in (
         ("rows=128 columns=128 stages=2 threads=256", 2 * SMS), ("rows=128 columns=64 stages=4 threads=128", 2 * SMS),
         ("rows=128 columns=64 stages=2 threads=128", 3 * SMS), ("rows=128 columns=256 stages=3 threads=256", SMS))),
+    *(f"conv2d_triton {tile} then {FLAT}; join-tiles{{count={count}}}@main" for tile, count in (
+        ("rows=64 columns=128 stages=2 threads=128", 3), ("rows=64 columns=128 stages=3 threads=128", 3), ("rows=64 columns=64 stages=3 threads=128", 3))),
+    *(f"conv2d_triton {tile} then {FLAT}; swap-operands@main/c_loop/mma; join-tiles{{count={count}}}@main" for tile, count in (
+        ("rows=32 columns=128 stages=6 threads=128", 3), ("rows=32 columns=256 stages=5 threads=256", 3), ("rows=64 columns=128 stages=2 threads=128", 2),
+        ("rows=64 columns=256 stages=2 threads=256", 2))),
 )
 TURNS = STAYING.removeprefix(f"{FLAT}; ")
 OF_BOXES = (
-    (128, "columns=128 stages=3 threads=256", 2), (128, "columns=128 stages=3 threads=128", 2), (128, "columns=128 stages=6 threads=256", 1),
-    (128, "columns=64 stages=4 threads=128", 2), (128, "columns=64 stages=8 threads=128", 1), (256, "columns=128 stages=4 threads=256", 0),
-    (256, "columns=64 stages=2 threads=128", 2), (128, "columns=256 stages=4 threads=256", 0), (64, "columns=128 stages=8 threads=128", 1),
-    (64, "columns=256 stages=5 threads=128", 0))
-"""Pixels of a tile, the rest of a point, and CTAs of a multiprocessor that stay: none where what they store does not fit beside the stages."""
+    ("boxes", 128, "columns=128 stages=3 threads=256", 2), ("boxes", 128, "columns=128 stages=3 threads=128", 2),
+    ("boxes", 128, "columns=128 stages=6 threads=256", 1), ("boxes", 128, "columns=64 stages=4 threads=128", 2),
+    ("boxes", 128, "columns=64 stages=8 threads=128", 1), ("boxes", 256, "columns=128 stages=4 threads=256", 0),
+    ("boxes", 256, "columns=64 stages=2 threads=128", 2), ("boxes", 128, "columns=256 stages=4 threads=256", 0),
+    ("boxes", 64, "columns=128 stages=8 threads=128", 1), ("boxes", 64, "columns=256 stages=5 threads=128", 0),
+    ("deep", 64, "columns=128 stages=4 threads=128", 0), ("deep", 64, "columns=128 stages=4 threads=256", 0),
+    ("deep", 128, "columns=128 stages=3 threads=256", 0), ("deep", 128, "columns=64 stages=4 threads=128", 0),
+    ("joined", 64, "columns=128 stages=2 threads=128 count=3", 0), ("joined", 64, "columns=128 stages=5 threads=256 count=3", 0),
+    ("joined", 64, "columns=128 stages=5 threads=128 count=3", 0), ("joined", 64, "columns=256 stages=4 threads=256 count=3", 0),
+    ("joined", 64, "columns=64 stages=3 threads=128 count=3", 0), ("joined", 32, "columns=128 stages=6 threads=128 count=3", 0))
+"""The pipeline, pixels of a box, the rest of a point, and CTAs of a multiprocessor that stay: none where what they store does not fit beside the stages."""
 
 
 def boxed(pixels: int, shape: Shape) -> str:
@@ -143,11 +154,24 @@ def boxed(pixels: int, shape: Shape) -> str:
     return f"rows={pixels} high={high} images={image}"
 
 
-BOXES = tuple(dict.fromkeys(f"conv2d_boxes_triton {boxed(pixels, shape)} {rest}{turns}{begins}" for shape in SHAPES if shape[5] != (1, 1)
-                            for pixels, rest, ctas in OF_BOXES for begins in ("", EARLY)
+BOXES = tuple(dict.fromkeys(f"conv2d_{of}_triton {boxed(pixels, shape)} {rest}{turns}{begins}" for shape in SHAPES if shape[5] != (1, 1)
+                            for of, pixels, rest, ctas in OF_BOXES for begins in ("", EARLY)
                             for turns in ("", *([f" then {TURNS % (ctas * SMS)}"] if ctas else []))))
 """Triton copies boxes of images too."""
-POINTS = (*TRIED, *ROWS_OF_PIXELS, *BOXES, *(f"{point}{EARLY}" for point in (*TRIED, *ROWS_OF_PIXELS) if "_tilelang rows" not in point))
+IN_TURN = tuple(f"{point} then alternate-stores@main/roles/consumer/wg/i_1/h" for point in (
+    "conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2", "conv2d_sm90 rows=128 columns=128 stages=5 raster=8 rounds=2",
+    "conv2d_sm90 rows=256 columns=128 stages=3 raster=8 rounds=2", "conv2d_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4"))
+"""What is stored of a tile goes through places that take turns."""
+TWO = 'surface-option{option=min_ctas value="2"}@main'
+SIZED = " at its sizes"
+"""How the name of a candidate ends, but for its early launch, that knows the row's sizes."""
+AT_SIZES = tuple(f"{point}{SIZED}" for point in (
+    "conv2d_sm90_pingpong rows=128 columns=128 stages=5 raster=8 rounds=1", "conv2d_sm90_pingpong rows=64 columns=128 stages=8 raster=8 rounds=1",
+    "conv2d_sm90_pingpong rows=128 columns=64 stages=8 raster=8 rounds=1", "conv2d_sm90_wide rows=96 columns=128 stages=6",
+    "conv2d_sm90_wide rows=96 columns=128 stages=7", "conv2d_sm90_wide rows=208 columns=128 stages=4",
+    f"conv2d_sm90_wide rows=96 columns=128 stages=3 then {TWO}", "conv2d_sm90_once rows=64 columns=128 stages=8 rounds=1"))
+PLAIN = (*TRIED, *IN_TURN, *AT_SIZES, *ROWS_OF_PIXELS)
+POINTS = (*PLAIN, *BOXES, *(f"{point}{EARLY}" for point in PLAIN if "_tilelang rows" not in point))
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
 OF_ROWS = ("cuda", "cuda, sm_80", "triton", "tilelang")
 """What has a row of its own: each surface, and CUDA's code for sm_80, which later devices run too."""
@@ -175,7 +199,7 @@ def prepared() -> dict[Key, Made]:
 def key(point: str, shape: tuple[int, int, int, int, int, Kind]) -> Key:
     """What a candidate at a shape is kept by."""
     *sizes, kind = shape
-    return kind, point, tuple(sizes) if surface(point) != "cuda" else ()
+    return kind, point, tuple(sizes) if surface(point) != "cuda" or SIZED in point else ()
 
 
 def surface(point: str) -> str:
@@ -190,7 +214,7 @@ def _of_row(point: str) -> str:
 def executable(of: Key, program: Program) -> Executable:
     """What a candidate is compiled to. Raises KirError."""
     (taps, stride), point, sizes = of
-    if not sizes:
+    if surface(point) == "cuda":
         return compiled(program, surface(point))
     n, h, w, c, f = sizes
     out = (n, -(-h // stride), -(-w // stride), f)
@@ -212,18 +236,20 @@ def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> boo
     flat = point.removesuffix(EARLY) in ROWS_OF_PIXELS
     if flat and kind != (1, 1):
         return False
-    if point in BOXES and (kind == (1, 1) or not point.startswith(f"conv2d_boxes_triton {boxed(at['rows'], (n, h, w, c, f, kind))} ")):
+    if point in BOXES and (kind == (1, 1) or f" {boxed(at['rows'], (n, h, w, c, f, kind))} " not in point or (c % 128 and "_deep" in point)):
         return False
     tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])
     steps, parts = taps * taps * c // 64, at.get("parts", 1)
-    few = "_multicast rows=64" in point or "_once" in point or "_wide" in point or (" then " in point and not flat and "_boxes" not in point and steps > LONG)
+    stays = " then " in point and not flat and point not in BOXES and point.removesuffix(EARLY) not in (*IN_TURN, *AT_SIZES)
+    few = "_multicast rows=64" in point or "_once" in point or "_wide" in point or (stays and steps > LONG)
     if at["columns"] > f or (few and tiles > 2 * SMS):
         return False
     return parts == 1 or (tiles * parts <= 2 * SMS and steps >= 4 * parts)
 
 
 def _settings(point: str) -> dict[str, int]:
-    return {name: int(value) for name, value in (x.split("=") for x in point.removesuffix(EARLY).partition(" then ")[0].split()[1:])}
+    plain = point.removesuffix(EARLY).removesuffix(SIZED).partition(" then ")[0]
+    return {name: int(value) for name, value in (x.split("=") for x in plain.split()[1:])}
 
 
 def naive(kind: Kind) -> str:
@@ -248,12 +274,14 @@ def naive(kind: Kind) -> str:
 @early
 def candidate(of: Key) -> Program:
     """A kind of convolution by a point of a pipeline. Raises KirError where a step does not apply."""
-    kind, point, _ = of
+    kind, point, sizes = of
+    sized, point = SIZED in point, point.removesuffix(SIZED)
     space = find_space(point.split()[0])
     values = space.values(_settings(point), {"dtype": "f16", "sms": SMS, "shared": 232448})
     filled = space.filled(values) if kind[0] > 1 else space.filled(values).replace("carry-digits@main/c_loop;\n", "")  # of one tap there are no digits
-    steps = "; ".join(x for x in (filled, point.partition(" then ")[2]) if x)
-    even = ("H % 2 == 0", "W % 2 == 0") if "_boxes" in point and kind[1] > 1 else ()
+    known = f"know-sizes{{sizes=[N, H, W, C, F] values=[{', '.join(map(str, sizes))}]}}@main" if sized else ""
+    steps = "; ".join(x for x in (filled, point.partition(" then ")[2], known) if x)
+    even = ("H % 2 == 0", "W % 2 == 0") if " high=" in point and kind[1] > 1 else ()
     told = promised(parse_program(naive(kind)), (*space.facts, *even), space.align)
     return run(told, Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
 

@@ -63,8 +63,8 @@ POINTS = (
     "fmha_varlen_sm90 rows=128 keys=128 stages=2",
     "fmha_varlen_sm90 rows=128 keys=160 stages=2",
     "fmha_varlen_sm90 rows=128 keys=64 stages=2",
-    *(f"fmha_varlen{causal}_stay_{end} rows=128 keys=128 stages=2 snake={snake} fast={fast}" for end in ("sm90", "tilelang")
-      for causal in ("", "_causal") for snake in (True, False) for fast in (0, 1)),
+    *(f"fmha_varlen{causal}_stay_{end} rows=128 keys=128 stages=2 snake={snake} spare={spare} fast={fast}" for end in ("sm90", "tilelang")
+      for causal in ("", "_causal") for snake in (True, False) for spare in (0, 1, 2) for fast in (0, 1)),
     "fmha_varlen_triton rows=64 keys=128 threads=128 stages=1",
     "fmha_varlen_triton rows=64 keys=64 threads=128 stages=1",
     "fmha_varlen_triton rows=64 keys=64 threads=128 stages=2",

@@ -190,7 +190,7 @@ def test_what_a_compiler_made_of_random_programs_is_counted(monkeypatch: pytest.
 
     answers = iter([Validated("holds"), Validated("refuted", "read of 's' races"), Validated("unread", "a part of it stays text")])
     monkeypatch.setattr(compiled, "validated", lambda *given: next(answers))
-    found = [compiled.of(seed)[1] for seed in (2, 4, 5)]  # of one kernel each, which TileLang can say
+    found = [compiled.of(seed)[1] for seed in (2, 7, 10)]  # of one kernel each, which TileLang can say
     assert found == ["holds", "refuted", "unread"]
     state = {"triton": {**compiled.EMPTY, "counts": {}, "why": {}, "first": {}}}
     for seed, status in ((4, "holds"), (2, "refuted"), (5, "unread")):

@@ -308,6 +308,8 @@ class Expressions:
                 if at[0].isdigit():
                     return self._element(args[int(at[0])], ())
                 return self._spilled(e, at)
+            case "cat":
+                return self._spilled(e, at)
             case "pick":
                 return self._element(args[0], tuple(self.element(i, at) for i in args[1:]))
             case "reduce":
@@ -363,6 +365,8 @@ class Expressions:
             return f"{_HALVES[e.fn]}({values})"
         if dtype.name in ("f16", "bf16"):
             raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs="an operand cast to f32")
+        if dtype.name == "f64" and spelling.startswith("__f") and e.fn not in _OF_BITS:  # a function of floats, which would round what it is given
+            raise refuse("KIR-B004", f"{spelling} takes no f64", needs="an operand cast to f32")
         if dtype.name == "f64" and spelling.endswith("f") and not spelling.startswith("__"):
             spelling = spelling[:-1]
         if e.fn == "abs" and dtype.is_integer:
@@ -402,16 +406,30 @@ class Expressions:
                 assert isinstance(a, n.Expr)
                 self.writer.put(f"{name}[{i}] = {self.scalar(a)};")
             return
+        if isinstance(e, n.Call) and e.fn == "cat" and e.of is None and sizes_of(e.type) == shape:
+            axis, first = int(dict(e.attrs).get("axis", 0)), 0
+            for a in e.args:
+                assert isinstance(a, n.Expr)
+                own = sizes_of(a.type)
+                self._filled(name, a, own, shape, tuple(first * (k == axis) for k in range(len(own))))
+                first += own[axis]
+            return
+        self._filled(name, e, shape, shape, (0,) * len(shape))
+
+    def _filled(self, name: str, e: n.Expr, own: tuple[int, ...], shape: tuple[int, ...], first: tuple[int, ...]) -> None:
+        """Writes every element of `e`, stretched to `own`, into an array of `shape`, from the place `first` on."""
         self.prepare(e)
-        at = self.writer.loops(shape)
-        self.writer.put(f"{name}[{flat(at, shape)}] = {self.element(e, at)};")
-        self.writer.close(len(shape))
+        at = self.writer.loops(own)
+        places = tuple(f"({i} + {k})" if k else i for i, k in zip(at, first, strict=True))
+        self.writer.put(f"{name}[{flat(places, shape)}] = {self.element(e, at)};")
+        self.writer.close(len(own))
 
     def prepare(self, e: n.Expr) -> None:
         """Puts what needs statements (reductions, vectors) into arrays, outside the loops over elements."""
         for x in reversed(list(walk(e))):
-            if isinstance(x, n.Call) and x.of is None and x.fn in ("reduce", "vec") and x not in self.replaced and sizes_of(x.type):
-                self.replaced[x] = self.array(x) if x.fn == "vec" else self._reduction(x)
+            if isinstance(x, n.Call) and x.of is None and x.fn in ("reduce", "vec", "cat") and x not in self.replaced and sizes_of(
+                    x.type):
+                self.replaced[x] = self._reduction(x) if x.fn == "reduce" else self.array(x)
             elif isinstance(x, n.Call) and x.of is None and x.fn == "reduce" and x not in self.replaced:
                 self.replaced[x] = self._reduction(x)
             elif isinstance(x, n.Call) and x.of is None and x.fn == "unpack" and isinstance(x.args[0], (n.Binary, n.Select, n.Cast)) and not sizes_of(

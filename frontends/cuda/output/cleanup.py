@@ -326,10 +326,14 @@ def _plain(e: n.Node) -> n.Node:
 
 
 def _gathered(e: n.Node) -> n.Node:
-    """Consecutive elements or pieces of a buffer, put together again: the place that they were read from."""
+    """Consecutive elements or pieces of a buffer, put together again: the place that they were read from, or one conversion of that."""
     if not isinstance(e, n.Call) or e.of is not None or e.fn not in ("vec", "cat") or len(e.args) < 2:
         return e
     first = e.args[0]
+    if e.fn == "cat" and isinstance(first, n.Cast) and all(isinstance(a, n.Cast) and (a.dtype, a.rounding) == (first.dtype, first.rounding) and shape_of(
+            a.type) == shape_of(a.x.type) for a in e.args):
+        whole = _gathered(replace(e, args=tuple(a.x for a in e.args if isinstance(a, n.Cast))))
+        return replace(first, x=whole) if isinstance(whole, n.Load) else e
     if not isinstance(first, n.Load) or first.mask is not None or first.clip or not first.at.index:
         return e
     *head, last = first.at.index

@@ -68,6 +68,8 @@ def _widened(body: n.Block, metas: frozenset[str]) -> n.Block:
         if isinstance(new, n.Cast) and new.dtype == I64 and new.rounding == "rn" and new.x.type == I32 and static(new.x):
             return wide(new.x)
         if isinstance(new, n.Region):
+            if len(new.index) == 1 and isinstance(lone := new.index[0], n.Cast) and lone.rounding == "rn" and dtype_of(lone.type) == I64:
+                new = replace(new, index=(lone.x,)) if isinstance(lone.x, n.Expr) and dtype_of(lone.x.type) == I32 else new  # an address has no width
             return replace(new, index=tuple(wide(i) if isinstance(i, n.Binary) and i.op in _RING and i.type == I32 and static(i) else i for i in new.index))
         if isinstance(new, n.Binary) and new is not old and new.op in _RING and new.type == I64:
             return _RING[new.op](new.a, new.b)

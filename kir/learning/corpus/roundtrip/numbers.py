@@ -124,6 +124,7 @@ def _part(held: n.Expr, at: n.Const) -> n.Expr | None:
 
 
 _RING = {"add": build.add, "sub": build.sub, "mul": build.mul}
+_DIVIDED = frozenset({"tdiv", "trem", "floordiv", "mod"})
 
 
 def _exactly_widened(e: n.Expr, beside: int | float | bool) -> n.Expr | None:
@@ -196,10 +197,15 @@ def _lifted(parts: Sequence[n.Expr]) -> n.Expr | None:
 def _wide(e: n.Expr) -> n.Expr:
     """A place in memory worked out in 64 bits, as C++ may: its signed sums do not overflow."""
     if e.type == I32:
-        return _RING[e.op](_wide(e.a), _wide(e.b)) if isinstance(e, n.Binary) and e.op in _RING else build.cast(e, I64)
-    if isinstance(e, n.Binary) and e.op in _RING and e.type == I64:
-        return _RING[e.op](_wide(e.a), _wide(e.b))
+        return _parts_wide(e) if isinstance(e, n.Binary) and (e.op in _RING or e.op in _DIVIDED) else build.cast(e, I64)
+    if isinstance(e, n.Binary) and (e.op in _RING or e.op in _DIVIDED) and e.type == I64:
+        return _parts_wide(e)
     return _wide(e.x) if isinstance(e, n.Cast) and e.type == I64 and e.rounding == "rn" and e.x.type == I32 else e
+
+
+def _parts_wide(e: n.Binary) -> n.Expr:
+    a, b = _wide(e.a), _wide(e.b)
+    return _RING[e.op](a, b) if e.op in _RING else build.binary(e.op, a, b)
 
 
 def _converted(x: n.Expr, to: DType) -> n.Expr:

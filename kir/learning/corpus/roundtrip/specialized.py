@@ -61,7 +61,11 @@ def through(reader: Any, each: Specialization, path: Path) -> Record:
     again = _named_as(replace(again, name=made.name), made)
     if canonical(made) == canonical(again) or same_thread(made, again):
         return out | {"state": "equal", "emit": "equal", "emitted": hashlib.sha256(emitted.text.encode()).hexdigest()[:24]}
-    return out | {"emit": "differs", "message": difference(settled(thread_form(filled(made))), settled(thread_form(again)))}
+    try:
+        told = difference(settled(thread_form(filled(made))), settled(thread_form(again)))
+    except KirError:  # that form is none of theirs
+        told = difference(made, again)
+    return out | {"emit": "differs", "message": told}
 
 
 def _read_again(reader: Any, text: str, binding: Binding, suffix: str) -> n.Program:

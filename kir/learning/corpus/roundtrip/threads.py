@@ -24,6 +24,7 @@ from kir.learning.corpus.roundtrip.equal import same_program, settled
 from kir.learning.corpus.roundtrip.masked_rows import by_elements
 from kir.learning.corpus.roundtrip.numbers import of_value
 from kir.learning.corpus.roundtrip.places import as_bits, as_long, of_place, renewed, within_rows, without_idle
+from kir.learning.corpus.roundtrip.traces import same_trace
 
 SMALL = 16
 """Parts, beside the load, of a value that is worked out of one, however often it is used."""
@@ -36,7 +37,21 @@ WRITTEN = 16
 def same_thread(a: n.Program, b: n.Program) -> bool:
     """Whether two programs of threads are one, up to what a language must name and another need not; the second may have zeros where the first says nothing."""
     b = _aligned_as(a, b)
-    return any(_same_in(partial(thread_form, further=further), a, b) for further in (False, True))
+    forms = [partial(thread_form, further=further) for further in (False, True)]
+    return any(_traced_in(form, a, b) for form in (plain_form, *forms)) or any(_same_in(form, a, b) for form in forms)
+
+
+def plain_form(p: n.Program) -> n.Program:
+    """The program with its places and numbers alone in the form that spellings share."""
+    return replace(p, kernels=tuple(replace(k, body=_numbers(_small(within_rows(tuple(transform(s, of_place) for s in k.body))))) for k in p.kernels))
+
+
+def _traced_in(form: Callable[[n.Program], n.Program], a: n.Program, b: n.Program) -> bool:
+    try:
+        other = form(b)
+        return same_trace(form(a), other) or same_trace(form(filled(a)), other)
+    except KirError:
+        return False
 
 
 def _aligned_as(a: n.Program, b: n.Program) -> n.Program:
