@@ -51,8 +51,7 @@ def _pattern(value: n.Expr) -> n.Expr | None:
         made = element(value, [hole(k) for k in range(rank)])
     except NotElementwise:
         return None
-    alone = is_pure(made) and not any(isinstance(x, n.Call) and x.fn == "pick" for x in walk(made))
-    return made if alone and all(hole(k).name in names_read(made) for k in range(rank)) else None
+    return made if is_pure(made) and all(hole(k).name in names_read(made) for k in range(rank)) else None
 
 
 def _picked(s: n.Stmt, pattern: n.Expr, tile: n.Var) -> n.Stmt:
