@@ -34,7 +34,7 @@ class Compilers:
     def run(self, folder: Path, seconds: float) -> None:
         """The job in a folder, in a confined process of its own. Raises KirError KIR-B011 when it takes longer than `seconds`, KIR-B012 when it dies."""
         try:
-            with self._started().child() as child:
+            with self._started().child(seconds) as child:
                 child.ask({"folder": str(folder), "seconds": seconds}, seconds=left(seconds))
         except ChildGone as gone:
             if gone.how == "timeout":

@@ -48,9 +48,8 @@ SECONDS, MOST_ELEMENTS = 120.0, 1 << 18
 """Processor time that one kernel may take in a turn, and elements of a tensor at most."""
 MENDED = {
     "cuda: other values": "a flat index over rows of 5 or 22 was taken apart by a guess: only as it is proved, else it stays a place in memory. "
-    "**Open**: an array with its axes in another order is written with columns below zero (`plain.cu::parity`), which a check of the text calls outside; "
-    "the addresses are right",
-    "passes: AssertionError": "**open**: `multicast-cluster` expects that nothing stands behind the roles of a kernel",
+    "The axes of an array in another order in memory were told as rows and columns, some of them below zero (`plain.cu::parity`): it is told flat",
+    "passes: AssertionError": "`multicast-cluster` expected that nothing stands behind the roles of a kernel: no site, with the reason",
     "passes: too long": "no fault: a kernel of hundreds of statements, which counts as left off now",
     "surfaces: too long": "no fault: the same",
     "values after compensated-sum": "lanes that add each other's sums came to different ones: refuted (KIR-P650)",

@@ -34,7 +34,7 @@ SURFACES = {"sm90": "cuda", "sm80": "cuda", "triton": "triton", "tilelang": "til
 WHOLE = 128
 """Keys of the largest tile: pipelines `_even` are for lengths that it divides."""
 WAYS = {
-    False: ("", "_stay", "_roles", "_even", "_even_stay", "_even_begun", "_even_wide", "_even_short", "_even_short_stay"),
+    False: ("", "_stay", "_roles", "_even", "_even_stay", "_even_wide", "_even_short", "_even_short_stay"),
     True: ("", "_stay", "_begun", "_roles", "_even_masked", "_wide", "_wide_masked", "_wide_peeled", "_short", "_short_stay"),
 }
 """What stands between a problem and a surface in the names of pipelines, with a mask over the keys and without."""

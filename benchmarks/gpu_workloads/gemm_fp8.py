@@ -28,7 +28,7 @@ from kir.problem import load_problem
 
 @dataclass(frozen=True)
 class Row:
-    """C[M, N] = A[M, K] B[N, K]^T: one layer of DeepSeek-V3."""
+    """C[M, N] = A[M, K] B[N, K]^T: one layer of a model."""
 
     layer: str
     m: int
@@ -37,10 +37,10 @@ class Row:
 
     @property
     def name(self) -> str:
-        return f"{self.m} x {self.n} x {self.k} e4m3 (DeepSeek-V3 {self.layer})"
+        return f"{self.m} x {self.n} x {self.k} e4m3 ({self.layer})"
 
 
-ROWS = tuple(Row(layer, m, n, k) for m in (64, 128, 4096) for layer, n, k in (
+ROWS = tuple(Row(f"DeepSeek-V3 {layer}", m, n, k) for m in (64, 128, 4096) for layer, n, k in (
     ("q and kv, low rank", 2112, 7168),
     ("q", 24576, 1536),
     ("o", 7168, 16384),

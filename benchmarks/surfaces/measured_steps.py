@@ -27,6 +27,7 @@ from benchmarks.surfaces.crossing import lineages
 from benchmarks.surfaces.workload_lineages import workload_of
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
+from kir.hardware.device.client import COMMON, common
 from kir.ir.nodes import Program
 from kir.learning.tune.device import with_shape
 from kir.lineage.records.folder import Folder, opened
@@ -42,7 +43,9 @@ KEPT, PAGE = ROOT / "benchmarks" / "results" / "workloads-steps.jsonl", ROOT / "
 SURFACES = ("cuda", "triton", "tilelang")
 """Those whose compilers are quick first."""
 OF_SIZES = frozenset({"tilelang"})
-"""Those whose launchers take the sizes of a call, so that each size is compiled, for most of a minute."""
+"""Those whose launchers take the sizes of a call, so that each size is compiled, for ten seconds of a processor or more."""
+TRIES, BUSY = 3, "the host waited"
+"""How often a state is asked for that is refused in these words, which a machine with other work on it brings about."""
 SAMPLES = 0.3
 """Seconds that the samples of one state may take."""
 SHAPES = {
@@ -53,9 +56,10 @@ HEAD = """# What each step of the workloads' lineages brings
 
 Written by `python -m benchmarks.surfaces.measured_steps --write` from what `measure` kept: every state of each shipped lineage of a workload, judged by
 the gate on the device and timed there, at the shape that is named. A step's factor is the time before it over the time after it, on the way forward. A step
-of which a state was refused, or not reached in time, has none; *written as CUDA*: its surface says no such program. TileLang compiles for each size, most
-of a minute: its states are judged at the sizes of that shape alone, with every distribution of inputs (and were at others when they were walked). On a
-machine with other work on it the gate refuses a state for whose calls the host waits much longer than they take: the next `measure` asks for it again.
+of which a state was refused, or not reached in time, has none; *written as CUDA*: its surface says no such program. TileLang compiles for each size,
+ten seconds of a processor: its states are judged at the sizes of that shape alone, with every distribution of inputs (and were at others when they were
+walked), and without `tl_disable_thread_storage_sync` it puts barriers into branches that not all threads take: such a state never ends there. On a machine
+with other work on it the gate refuses a state for whose calls the host waits much longer than they take: it is asked for again, and by the next `measure`.
 
 """
 
@@ -146,17 +150,19 @@ def on_device(gpu: Gpu, shared: Shared, program: Program, problem: Problem, surf
     """The gate's word on the device at hand, one shape timed."""
     from kir.gate.gpu import Options, gate_gpu
 
-    options = Options(shapes=(shape,), panel=False, sanitize=False, budget=SAMPLES, interpret=False, replay=False, shared=shared, reuse=True)
+    options = Options(shapes=(shape,), panel=False, sanitize=False, budget=SAMPLES, interpret=False, secret=shared.secret, replay=False, shared=shared,
+                      reuse=True)
     verdict = gate_gpu(gpu, program, problem, surface, options=options)
     row = next((r for r in verdict.profile if r.kind == "measured" and r.shape == shape), None)
     seconds = (row.seconds, *row.interval) if row is not None and row.interval is not None else (0.0, 0.0, 0.0)
     return verdict.accepted and row is not None, verdict.reason, seconds, str(gpu.about["name"])
 
 
-def _ready(shared: Shared) -> None:
-    """A worker has one device until it ends."""
+def _ready(shared: Shared, servers: str) -> None:
+    """A worker has one device until it ends, and its servers, which have the compilers loaded, in common with the others."""
     from kir.gate.gpu import Gpu
 
+    os.environ[COMMON] = servers
     gpu = Gpu.open(ROOT / "build" / "steps-cache")
     Finalize(None, gpu.close, exitpriority=0)
     _WORKER.append(partial(on_device, gpu, shared))
@@ -167,19 +173,25 @@ def _one(root: str, number: int, until: float) -> Judged | None:
 
 
 def measure(names: Collection[str], seconds: float) -> None:
-    """All lineages, or those named, as many states at a time as there are processors; each is kept as it comes."""
+    """All lineages, or those named, as many states at a time as there are processors; each is kept as it comes. All states of a problem are judged on the
+    same inputs, so that what is right is computed once."""
     from kir.gate.gpu.oracle import sharing
 
     until = time.monotonic() + seconds
     known = {(r.lineage, r.state): r for r in kept()}
     done, refused = ({r.key for r in known.values() if r.accepted is right} for right in (True, False))
-    with sharing() as shared, ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn"), _ready, (shared,)) as pool:
-        asked = [pool.submit(_one, str(folder.root), number, until) for folder, number in waiting(done, refused, names)]
-        for one in as_completed(asked):
-            if (r := one.result()) is not None:
-                known[r.lineage, r.state] = r
-                write_atomic(KEPT, "".join(json.dumps(asdict(known[key])) + "\n" for key in sorted(known)))
-                print(f"{r.lineage} {r.state}: {r.seconds * 1e6:.1f} us {'' if r.accepted else r.reason[:120]}", flush=True)
+    left = waiting(done, refused, names)
+    with sharing(every=True) as shared, common() as servers, \
+            ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn"), _ready, (shared, servers)) as pool:
+        for _ in range(TRIES):
+            asked = {pool.submit(_one, str(folder.root), number, until): (folder, number) for folder, number in left}
+            left = []
+            for one in as_completed(asked):
+                if (r := one.result()) is not None:
+                    known[r.lineage, r.state] = r
+                    write_atomic(KEPT, "".join(json.dumps(asdict(known[key])) + "\n" for key in sorted(known)))
+                    print(f"{r.lineage} {r.state}: {r.seconds * 1e6:.1f} us {'' if r.accepted else r.reason[:120]}", flush=True)
+                    left += [asked[one]] if BUSY in r.reason else []
 
 
 def kept() -> list[Judged]:

@@ -61,7 +61,7 @@ def _below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 CHANGING = frozenset({"append", "extend", "insert", "pop", "remove", "clear", "reverse", "sort", "update", "setdefault", "popitem", "add", "discard"})
 """Methods that change the list, dict or set that they are called on."""
 JIT_DECORATORS = frozenset({"jit"})
-TRANSPARENT_DECORATORS = frozenset({"jit", "autotune", "heuristics", "libentry", "libtuner", "lru_cache", "cache", "fla_cache_autotune"})
+TRANSPARENT_DECORATORS = frozenset({"jit", "autotune", "heuristics", "libentry", "libtuner", "lru_cache", "cache", "fla_cache_autotune", "staticmethod"})
 """Decorators that leave the meaning of a kernel as it is written: they choose its parameters or its launch."""
 
 

@@ -21,6 +21,7 @@ from kir.surface.launches.whole import compared, in_rows
 from .._python.outline import outline
 from .._python.project import Module, Project, is_jit
 from .._python.signature import sizes_of_calls
+from .host.classes import needs_object
 from .host.scope import HostScope
 from .launch.binding import skeleton
 from .launch.host_code import triton_launches
@@ -64,7 +65,7 @@ class TritonFrontend:
         out = []
         inference = Inference(HostScope(self._project, module))
         for f in self.functions(source):
-            if is_kernel(Jit(module, f), inference):
+            if not needs_object(f) and is_kernel(Jit(module, f), inference):
                 out.append(KernelRef(f.name.value, str(source), module.line(f), self.surface))
         return tuple(out)
 
@@ -72,7 +73,7 @@ class TritonFrontend:
         """The jit functions of a file that return a value, in order."""
         launched = {(k.name, k.line) for k in self.kernels(source)}
         module = self.module(source)
-        found = [KernelRef(f.name.value, str(source), module.line(f), self.surface) for f in self.functions(source)]
+        found = [KernelRef(f.name.value, str(source), module.line(f), self.surface) for f in self.functions(source) if not needs_object(f)]
         return tuple(k for k in found if (k.name, k.line) not in launched)
 
     def write_back(self, source: Path) -> bytes:

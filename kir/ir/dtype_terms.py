@@ -360,5 +360,7 @@ def apply(name: str, args: list[Setting]) -> Setting:
             return x // y
         case "mod", [x, y] if y:
             return x % y
+        case "bits_and" | "bits_or" | "xor" | "shl" | "shr", [x, y] if isinstance(x, int) and isinstance(y, int) and (y >= 0 or name[0] in "bx"):
+            return {"bits_and": x & y, "bits_or": x | y, "xor": x ^ y}[name] if name[0] in "bx" else x << min(y, 64) if name == "shl" else x >> y
         case _:
             return None

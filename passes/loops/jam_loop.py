@@ -30,11 +30,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.access import Aliases
+from kir.analysis.access import independent as may_be_exchanged
+from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
+from kir.ir.types import I32, TileType
 from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, names_at, node_as
@@ -56,8 +59,10 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class JamLoop(Pass):
-    """`enter` are the loops inside that are run once for all iterations, by their number among the loops inside in reading order. What stands between them
-    is one loop over the iterations; `cuts` are the statements, by their number among all that are repeated, before which another one begins."""
+    """`enter` are the loops inside that are run once for all iterations, by their number among the loops inside in reading order, and `branches` the branches
+    that are gone into once for all. What stands between them is one loop over the iterations; `cuts` are the statements, by their number among all that are
+    repeated, before which another one begins. Private memory becomes an array with the iterations along axis `axis`, but what `keep` names by its number
+    among the declarations inside: that stays in the loop over the iterations."""
 
     intent: ClassVar[str] = "register-tile"
     catalogue: ClassVar[tuple[int, ...]] = (50,)
@@ -67,6 +72,9 @@ class JamLoop(Pass):
 
     enter: tuple[int, ...] = ()
     cuts: tuple[int, ...] = ()
+    branches: tuple[int, ...] = ()
+    keep: tuple[int, ...] = ()
+    axis: int = 0
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a short loop with loops inside, and private memory of each iteration that they share; with no `enter`, all loops that are longer are run once,
@@ -74,7 +82,7 @@ class JamLoop(Pass):
         if not _is_short(node) or not isinstance(node, n.For):
             return None
         inner = [s for s in statements(node.body) if isinstance(s, n.For)]
-        if self.enter:
+        if self.enter or self.branches:
             return self._at(path, node, inner)
         longer = tuple(k for k, s in enumerate(inner) if (build.int_value(s.hi) or MOST + 1) > (build.int_value(node.hi) or 0)) if _is_short(node, MOST) else ()
         holding = tuple(k for k, s in enumerate(inner) if any(isinstance(x, n.For) for x in statements(s.body)))
@@ -86,10 +94,13 @@ class JamLoop(Pass):
 
     def _at(self, path: Path, node: n.For, inner: list[n.For]) -> Site | Miss:
         """The site at a loop, with the loops inside that are run once."""
-        if not self.enter or max(self.enter) >= len(inner):
+        inside = list(statements(node.body))
+        counts = len(inner), sum(isinstance(s, n.If) for s in inside), sum(isinstance(s, n.Alloc) for s in inside)
+        if not (self.enter or self.branches) or any(max(which, default=0) >= max(1, most) for which, most in zip(
+                (self.enter, self.branches, self.keep), counts, strict=True)) or self.axis < 0:
             return Miss("there is no such loop inside")
         try:
-            jam = _Jam(node, self, set())
+            jam = Jam(node, self, set())
             jam.block(node.body)
         except CannotJam as why:
             return Miss(str(why))
@@ -99,14 +110,14 @@ class JamLoop(Pass):
 
     def _boundaries(self, node: n.For, item: JamLoop) -> tuple[int, ...]:
         """Where a loop over the iterations may begin anew: at each statement that stands in the loop of the one before it."""
-        jam = _Jam(node, item, set())
+        jam = Jam(node, item, set())
         jam.block(node.body)
         return tuple(sorted(jam.inner))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Arrays, and the loop around what is in the loops."""
         loop = node_as(program, site.path, n.For)
-        made = _Jam(loop, self, names_at(program, site.path)).block(loop.body)
+        made = Jam(loop, self, names_at(program, site.path)).block(loop.body)
         return edited(program, site.path, made)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -114,29 +125,63 @@ class JamLoop(Pass):
         if not (isinstance(node, n.Alloc) and node.buffer.space == "register" and node.buffer.shape and node.buffer.layout is None
                 and node.buffer.strides is None and not node.buffer.align):
             return None
-        count = build.int_value(node.buffer.shape[0])
-        if count is None or not 1 < count <= LARGEST:
-            return None
-        block, i = block_and_index(program, path)
-        end = max((k for k in range(i, len(block)) if node.buffer.name in buffers_named(block[k])), default=i) + 1
-        if any(isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape for s in block[i:end]):
-            return Miss("private scalars stand between, which all iterations share")
-        apart = _Apart(count, fresh_var("i", names_at(program, path)))
-        try:
-            body = apart.block(block[i:end])
-        except CannotJam as why:
-            return Miss(str(why))
-        loops = [id(s) for s in statements(body) if isinstance(s, n.For)]
-        enter = tuple(k for k, s in enumerate(loops) if s in apart.entered)
-        if not enter:
-            return Miss("no loop is run for several iterations at once")
-        made = counting(apart.var, count, body)
-        return Site(path, JamLoop(enter, tuple(apart.cuts)), {"made": made, "end": end})
+        (block, i), name = block_and_index(program, path), node.buffer.name
+        end = max((k for k in range(i, len(block)) if name in buffers_named(block[k])), default=i) + 1
+        first: Site | Miss | None = None
+        for axis, extent in enumerate(node.buffer.shape):
+            count = build.int_value(extent)
+            found = self._undone(program, path, block[i:end], axis, count) if count is not None and 1 < count <= LARGEST else None
+            if isinstance(found, Site):
+                return found
+            first = first or found
+        return first
+
+    def _undone(self, program: n.Program, path: Path, block: n.Block, axis: int, count: int) -> Site | Miss:
+        """The site at an array whose axis counts iterations, with the loop that it is undone to and what is moved ahead of it."""
+        why = Miss("no loop is run for several iterations at once")
+        for ahead in ((), _ahead(program, path, block)):
+            if ahead is None:
+                break
+            if any(isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape for k, s in enumerate(block) if k not in ahead):
+                why = Miss("private scalars stand between, which all iterations share")
+                continue
+            apart = Apart(count, fresh_var("i", names_at(program, path)), axis)
+            try:
+                body = apart.block(tuple(s for k, s in enumerate(block) if k not in ahead))
+            except CannotJam as reason:
+                why = Miss(str(reason))
+                continue
+            inside = list(statements(body))
+            enter, branches, keep = (tuple(k for k, s in enumerate(s for s in inside if isinstance(s, kind)) if id(s) in chosen)
+                                     for kind, chosen in ((n.For, apart.entered), (n.If, apart.entered), (n.Alloc, apart.kept)))
+            if enter or branches:
+                made = (*(block[k] for k in ahead), counting(apart.var, count, body))
+                return Site(path, JamLoop(enter, tuple(apart.cuts), branches, keep, axis), {"made": made, "end": len(block)})
+        return why
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop around all."""
-        i, made, end = int(site.path[-1]), site.captures["made"], site.captures["end"]
-        return edited(program, site.path, (made,), 0, end - i)
+        made, end = site.captures["made"], site.captures["end"]
+        return edited(program, site.path, made, 0, end, at=len(made) - 1)
+
+
+def _ahead(program: n.Program, path: Path, block: n.Block) -> tuple[int, ...] | None:
+    """The statements of a block, by their numbers, that do not touch the array that the first one declares, and may stand ahead of all others: what is
+    declared between is the array's own where a loop goes through both together. None where others have no place ahead."""
+    first = block[0]
+    names, group = {first.buffer.name} if isinstance(first, n.Alloc) else set[str](), {0}
+    declared = {s.buffer.name: k for k, s in enumerate(block) if isinstance(s, n.Alloc)}
+    while True:
+        more = {k for k, s in enumerate(block) if k not in group and names & buffers_named(s)}
+        along = {b for k in more for x in walk(block[k]) if isinstance(x, n.Store) for b in (x.at.buffer.name,) if b in declared}
+        if not more and along <= names:
+            break
+        group |= more | {declared[b] for b in along}
+        names |= along
+    known, aliases = Facts.at(program, path), Aliases(program)
+    ahead = tuple(k for k in range(len(block)) if k not in group)
+    fits = all(may_be_exchanged(tuple(block[m] for m in sorted(group) if m < k), (block[k],), known, aliases) for k in ahead)
+    return ahead if ahead and fits else None
 
 
 def _is_short(s: Place | n.Stmt, most: int = LARGEST) -> bool:
@@ -151,17 +196,22 @@ def _exchanges(s: n.Node) -> bool:
         x.of is not None or instruction(x.fn).is_convergent or instruction(x.fn).effect in ("sync", "async"))) for x in walk(s))
 
 
-class _Jam:
+class Jam:
     """A loop's body for all iterations at once."""
 
     def __init__(self, loop: n.For, item: JamLoop, taken: set[str]) -> None:
         inner = [s for s in statements(loop.body) if isinstance(s, n.For)]
         self.loop, self.taken, self.count = loop, taken, build.int_value(loop.hi) or 0
-        self.entered = {id(s) for k, s in enumerate(inner) if k in item.enter}
+        self.entered = {id(s) for k, s in enumerate(inner) if k in item.enter} | {
+            id(s) for k, s in enumerate(s for s in statements(loop.body) if isinstance(s, n.If)) if k in item.branches}
+        self.kept = {id(s) for k, s in enumerate(s for s in statements(loop.body) if isinstance(s, n.Alloc)) if k in item.keep}
+        self.axis = item.axis
         self.arrays: dict[str, n.Buffer] = {}
         self.first = True
         self.number = 0
         self.cuts = item.cuts
+        self.within: set[str] = set()
+        """Names of what stays in a loop over the iterations."""
         self.inner: set[int] = set()
         """Statements, by their number, that stand in the loop of the one before them."""
         self.shared = False
@@ -173,12 +223,21 @@ class _Jam:
         run: list[n.Stmt] = []
         own = {name for s in block if isinstance(s, n.Let) for name in s.names}
         for s in block:
-            if isinstance(s, n.Alloc):
+            if isinstance(s, n.Alloc) and id(s) not in self.kept:
                 if s.buffer.space != "register" or s.buffer.layout is not None or s.buffer.strides is not None or (
                         s.init is not None and names_read(s.init) & {self.loop.var.name, *own}):
                     raise CannotJam(f"'{s.buffer.name}' has no form as an array of all iterations")
-                self.arrays[s.buffer.name] = made = replace(s.buffer, shape=(build.const(self.count), *s.buffer.shape))
+                at = min(self.axis, len(s.buffer.shape))
+                self.arrays[s.buffer.name] = made = replace(s.buffer, shape=(*s.buffer.shape[:at], build.const(self.count), *s.buffer.shape[at:]))
                 out += [*self._together(run), replace(s, buffer=made)]
+                run = []
+            elif isinstance(s, n.If) and id(s) in self.entered:
+                if names_read(s.cond) & {self.loop.var.name, *own} or buffers_named(s.cond) & self.arrays.keys():
+                    raise CannotJam("a branch is not the same for all iterations")
+                if any(names_read(x) & own for x in (*s.then, *s.orelse)):
+                    raise CannotJam("a value of an iteration is needed in a branch that all iterations share")
+                self.shared = True
+                out += [*self._together(run), replace(s, then=self.block(s.then), orelse=self.block(s.orelse))]
                 run = []
             elif isinstance(s, n.For) and id(s) in self.entered:
                 moving = {self.loop.var.name, *own}
@@ -202,16 +261,21 @@ class _Jam:
         self.number += len(run)
         for lo, hi in zip((0, *ends), (*ends, len(run)), strict=True) if run else ():
             var = self.loop.var if self.first else fresh_var(self.loop.var.name, self.taken)
-            body = tuple(substitute(_at(s, self.arrays, var), {self.loop.var.name: var}) for s in run[lo:hi])
+            body = tuple(substitute(element_of(s, self.arrays, var, self.axis), {self.loop.var.name: var}) for s in run[lo:hi])
+            self.within |= (own := {s.buffer.name for s in run[lo:hi] if isinstance(s, n.Alloc)})
+            if any(buffers_named(s) & (self.within - own) for s in run[lo:hi]):
+                raise CannotJam("what is kept in one loop over the iterations is used in another")
             self.first = False
             yield counting(var, self.count, body)
 
 
-def _at(s: n.Stmt, arrays: dict[str, n.Buffer], var: n.Var) -> n.Stmt:
+def element_of(s: n.Stmt, arrays: dict[str, n.Buffer], var: n.Var, axis: int) -> n.Stmt:
     """A statement in which private memory is an element, or a row, of an array."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Region) and new.buffer.name in arrays:
-            return n.Region(arrays[new.buffer.name], (var, *(new.index or _whole(new.buffer))))
+            rest = new.index or _whole(new.buffer)
+            at = min(axis, len(rest))
+            return n.Region(arrays[new.buffer.name], (*rest[:at], var, *rest[at:]))
         return new
     made: n.Stmt = transform(s, leave, lambda x: not isinstance(x, n.Buffer))
     return made
@@ -222,13 +286,14 @@ def _whole(b: n.Buffer) -> tuple[n.Span, ...]:
     return tuple(n.Span(build.const(0), d) for d in b.shape)
 
 
-class _Apart:
-    """What runs for all iterations at once, for one of them: the inverse of `_Jam`."""
+class Apart:
+    """What runs for all iterations at once, for one of them: the inverse of `Jam`."""
 
-    def __init__(self, count: int, var: n.Var) -> None:
-        self.count, self.var = count, var
+    def __init__(self, count: int, var: n.Var, axis: int) -> None:
+        self.count, self.var, self.axis = count, var, axis
         self.arrays: dict[str, n.Buffer] = {}
         self.entered: set[int] = set()
+        self.kept: set[int] = set()
         self.number = 0
         self.cuts: list[int] = []
 
@@ -237,8 +302,11 @@ class _Apart:
         out: list[n.Stmt] = []
         goes_on = False
         for s in block:
-            if isinstance(s, n.Alloc) and s.buffer.space == "register" and s.buffer.shape and build.int_value(s.buffer.shape[0]) == self.count:
-                self.arrays[s.buffer.name] = made = replace(s.buffer, shape=s.buffer.shape[1:])
+            if isinstance(s, n.Alloc) and s.buffer.space == "register" and s.buffer.shape and (
+                    build.int_value(s.buffer.shape[at := self._axis(s.buffer)]) == self.count):
+                if s.init is not None and isinstance(s.init.type, TileType):
+                    raise CannotJam(f"'{s.buffer.name}' begins with a tile")
+                self.arrays[s.buffer.name] = made = replace(s.buffer, shape=(*s.buffer.shape[:at], *s.buffer.shape[at + 1:]))
                 out.append(replace(s, buffer=made))
                 goes_on = False
             elif _is_short(s) and isinstance(s, n.For) and build.int_value(s.hi) == self.count and self._is_of_all(s):
@@ -247,15 +315,26 @@ class _Apart:
                 self.cuts += [self.number] if goes_on else []
                 self.number += len(s.body)
                 goes_on = True
-                out += [substitute(self._single(x, s.var), {s.var.name: self.var}) for x in s.body]
+                single = [substitute(self.single(x), {s.var.name: self.var}) for x in s.body]
+                self.kept |= {id(y) for y in statements(tuple(single)) if isinstance(y, n.Alloc)}
+                out += single
             elif isinstance(s, n.For) and s.kind == "serial" and not self._touches((s.lo, s.hi, s.step)):
                 goes_on = False
                 made_loop = replace(s, body=self.block(s.body))
                 self.entered.add(id(made_loop))
                 out.append(made_loop)
+            elif isinstance(s, n.If) and not s.static and not self._touches((s.cond,)):
+                goes_on = False
+                made_branch = replace(s, then=self.block(s.then), orelse=self.block(s.orelse))
+                self.entered.add(id(made_branch))
+                out.append(made_branch)
             else:
                 raise CannotJam("a statement between is not one of each iteration")
         return tuple(out)
+
+    def _axis(self, b: n.Buffer) -> int:
+        """Which axis of an array counts the iterations."""
+        return min(self.axis, len(b.shape) - 1)
 
     def _touches(self, parts: tuple[n.Expr, ...]) -> bool:
         return any(buffers_named(e) & self.arrays.keys() for e in parts)
@@ -263,12 +342,14 @@ class _Apart:
     def _is_of_all(self, s: n.For) -> bool:
         """Whether a loop's variable says in it whose element of each array is meant."""
         found = [x for y in s.body for x in walk(y) if isinstance(x, n.Region) and x.buffer.name in self.arrays]
-        return bool(found) and all(x.index and x.index[0] == s.var for x in found)
+        return bool(found) and all(len(x.index) == len(x.buffer.shape) and x.index[self._axis(x.buffer)] == s.var for x in found)
 
-    def _single(self, s: n.Stmt, var: n.Var) -> n.Stmt:
+    def single(self, s: n.Stmt) -> n.Stmt:
+        """A statement with the iteration's part of each array."""
         def leave(old: n.Node, new: n.Node) -> n.Node:
-            if isinstance(new, n.Region) and new.buffer.name in self.arrays:
-                b, rest = self.arrays[new.buffer.name], new.index[1:]
+            if isinstance(new, n.Region) and isinstance(old, n.Region) and new.buffer.name in self.arrays:
+                at, b = self._axis(old.buffer), self.arrays[new.buffer.name]
+                rest = (*new.index[:at], *new.index[at + 1:])
                 return n.Region(b, () if rest == _whole(b) else rest)
             return new
         made: n.Stmt = transform(s, leave, lambda x: not isinstance(x, n.Buffer))

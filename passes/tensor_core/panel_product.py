@@ -119,19 +119,19 @@ class PanelProduct(Pass):
 
     def _of_panels(self, program: n.Program, path: Path, s: n.Mma) -> bool:
         """Whether a loop around the product, in which the sum goes on, goes on along the axis that it contracts, from panel to panel; not one that leaves
-        panels out, by a branch in it."""
+        panels out, by a branch in it, or whose panels have factors of their own, or begin in the midst of one operand."""
         branches = [p for p, x in enclosing(program, path) if isinstance(x, n.If)]
         loops = {x.var.name for p, x in enclosing(program, path) if isinstance(x, n.For) and not any(b[:len(p)] == p for b in branches) and not any(
             isinstance(y, n.Alloc) and y.buffer == s.acc.buffer for y in statements(x.body))}
         lets = {x.names[0]: x.value for x in block_at(program, path)[:int(path[-1])] if isinstance(x, n.Let) and len(x.names) == 1}
+        moving: list[n.Expr] = []
         for operand, index in ((s.a, [ROW, STEP]), (s.b, [STEP, COLUMN])):
             try:
                 factor = element(operand, index, lets)
             except NotElementwise:
                 continue
-            if any(_goes_on(i, loops) for x in walk(factor) if isinstance(x, n.Region) for i in x.index if isinstance(i, n.Expr)):
-                return True
-        return False
+            moving += [i for x in walk(factor) if isinstance(x, n.Region) for i in x.index if isinstance(i, n.Expr) and names_read(i) & loops]
+        return bool(moving) and all(_goes_on(i, loops) for i in moving)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the columns of the first operand."""

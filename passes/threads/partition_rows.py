@@ -159,12 +159,12 @@ class PartitionRows(Pass):
         if build.int_value(node.hi) is None:
             return Miss("the number of iterations is not known")
         try:
-            self._widened(node)
+            self.widened(node)
         except (CannotRetile, NotElementwise) as bad:
             return Miss(str(bad))
         return Site(path, self)
 
-    def _widened(self, loop: n.For) -> n.Stmt:
+    def widened(self, loop: n.For) -> n.Stmt:
         extent, s = matched(build.int_value(loop.hi)), matched(_only_store(loop))
         rest = _axes(s)
         if self.axis > len(rest):
@@ -190,7 +190,7 @@ class PartitionRows(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One store of the whole tile."""
         loop = node_as(program, site.path, n.For)
-        return edited(program, site.path, (self._widened(loop),))
+        return edited(program, site.path, (self.widened(loop),))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store of a tile to a tensor, or to memory of a CTA of one thread; or a copy of one from that memory."""
@@ -208,10 +208,10 @@ class PartitionRows(Pass):
             return None
         spread = shape_of(s.value.type) == shape and (s.mask is None or shape_of(s.mask.type) == shape)
         by: Literal["store", "copy"] = "copy" if isinstance(node, n.Copy) else "store"
-        found = []
+        found, named = [], _apart(s, program, path)
         for axis in range(len(shape)):
             try:
-                narrowed(s, axis, n.Var("%j", I32), spread)
+                narrowed(s, axis, n.Var("%j", I32), spread, named)
             except (CannotRetile, NotElementwise):
                 continue
             found.append(Site(path, PartitionRows(axis, spread, by)))
@@ -223,8 +223,13 @@ class PartitionRows(Pass):
         s = matched(_moved(node))
         j = fresh_var("j", names_in(program, kernel))
         extent = matched_as(shape_of(s.at.type)[self.axis], int)
-        loop = counting(j, extent, (narrowed(s, self.axis, j, self.spread),), label=s.label)
+        loop = counting(j, extent, (narrowed(s, self.axis, j, self.spread, _apart(s, program, site.path)),), label=s.label)
         return edited(program, site.path, (loop,))
+
+
+def _apart(s: n.Store, program: n.Program, path: Path) -> bool:
+    """Whether elements of named tiles may be taken: in an array of a CTA of one thread, which has nothing left to share."""
+    return s.at.buffer.space != "global" and build.is_const(kernel_of(program, path).threads, 1)
 
 
 def _moved(node: Place) -> n.Store | None:
@@ -245,8 +250,8 @@ def _elsewhere(program: n.Program, path: Path, b: n.Buffer) -> str:
     return ""
 
 
-def narrowed(s: n.Store, axis: int, j: n.Var, spread: bool = True) -> n.Stmt:
-    """The store of one slice. Without `spread`, what is the same along an axis is not written out for all of it."""
+def narrowed(s: n.Store, axis: int, j: n.Var, spread: bool = True, named: bool = False) -> n.Stmt:
+    """The store of one slice. Without `spread`, what is the same along an axis is not written out for all of it; `named` tiles may be taken apart."""
     shape = shape_of(s.at.type)
     rest: list[tuple[n.Var, int | n.Expr]] = [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape[:axis] + shape[axis + 1:])]
     index: list[n.Expr] = [v for v, _ in rest]
@@ -258,7 +263,7 @@ def narrowed(s: n.Store, axis: int, j: n.Var, spread: bool = True) -> n.Stmt:
     def at(e: n.Expr) -> n.Expr:
         own = index[len(index) - len(shape_of(e.type)):]
         return element(e, [build.const(0) if d == 1 else i for i, d in zip(own, shape_of(e.type), strict=True)])
-    if any(isinstance(x, n.Call) and x.fn == "pick" for x in walk(at(s.value))):
+    if any(isinstance(x, n.Call) and x.fn == "pick" and not (named and isinstance(x.args[0], n.Var)) for x in walk(at(s.value))):
         raise CannotRetile("the value is a tile of its own")
 
     def narrow(e: n.Expr) -> n.Expr:

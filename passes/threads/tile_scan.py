@@ -177,7 +177,7 @@ class TileScan(Pass):
             held = transform(s, lambda old, new: part if new == own else new)
             if any(isinstance(x, n.Load) and x.at.buffer == running.acc.buffer for x in walk(held)):
                 raise CannotRetile(f"a part of '{name}' is read alone")
-            wide = PartitionRows(self.axis, spread=self.spread)._widened(replace(running.loop, body=(matched_as(held, n.Store),)))
+            wide = PartitionRows(self.axis, spread=self.spread).widened(replace(running.loop, body=(matched_as(held, n.Store),)))
             made.append(matched_as(transform(replace(matched_as(wide, n.Store), label=s.label), lambda old, new: held_as if isinstance(
                 new, n.Load) and new.at.buffer == whole else new), n.Store))
         return tuple(made)

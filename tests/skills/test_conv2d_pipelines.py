@@ -70,6 +70,16 @@ def test_triton_shows_boxes_to_tensor_cores_where_they_lie() -> None:
     assert "acc = tl.dot(wtm, tl.trans(xm), acc)" in body and "xm = tl.reshape(box, (128, 64))" in body and "//" not in body
 
 
+def test_triton_loads_filters_once_for_several_boxes() -> None:
+    made, wanted = filled("conv2d_joined_triton", "f16", {"rows": 32, "high": 2, "images": 2, "columns": 128, "stages": 2, "threads": 128, "count": 3})
+    shape = wanted.shape("tail")
+    inputs = wanted.inputs(shape, seed=4)
+    found = run(made, inputs, wanted.scalars(shape), mode="check")
+    assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
+    text = backend("triton").emit(made).text
+    assert text.count("Wtm_desc.load(") == 1 and text.count("X_desc.load(") == text.count("tl.dot(wtm, tl.trans(xm") == text.count("Y_desc.store(") == 3
+
+
 @pytest.mark.parametrize(("name", "point"), [("pingpong", {"rows": 64, "columns": 64, "stages": 3, "raster": 8, "rounds": 1}),
                                              ("once", {"rows": 128, "columns": 64, "stages": 4, "rounds": 1})])
 def test_tilelang_gathers_pixels_by_tensor_maps(name: str, point: dict[str, int], tmp_path: Path) -> None:

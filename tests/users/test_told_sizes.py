@@ -9,10 +9,16 @@ import pytest
 from kir.learning.optimize.hosts.cuda import beside as beside_in_cuda
 from kir.learning.optimize.hosts.python import beside
 from kir.learning.optimize.inputs import subject
+from kir.surface.launches.values import asked_at
 from kir.surface.reading import launched, load_expert
 from tests.users.launches.test_host_idioms import HEAD as KERNEL_HEAD
 from tests.users.test_found_launches import called_binding
 
+CAPPED = """def run(x):
+    T, D = x.shape
+    y = torch.empty_like(x)
+    copied[(triton.cdiv(T, 16),)](x, y, T, D, 16, min(4096, triton.next_power_of_2(D)))
+"""
 GATED = """
 import torch
 import triton
@@ -352,3 +358,13 @@ def test_a_loop_that_goes_on_while_a_whole_tile_is_left(left: str, rest: str, ti
     binding, _ = launched(str(file))
     assert binding is not None and binding.tensors["x"].shape == binding.tensors["y"].shape == ["n"]
     assert binding.facts == ["n >= 1", *(["n % 128 == 0"] if tiled else [])]
+
+
+def test_a_launch_is_read_as_a_call_with_the_sizes_that_are_asked_for_runs_it(tmp_path: Path) -> None:
+    file = tmp_path / "copied.py"
+    file.write_text(KERNEL_HEAD + CAPPED, encoding="utf-8")
+    assert called_binding(file).metas["BD"] == 1024  # nothing says how large D is
+    with asked_at({"T": 16, "D": 128256}):
+        binding, _ = launched(str(file))
+        assert binding is not None and (binding.metas["BD"], binding.metas["D"]) == (4096, 128256)
+    assert called_binding(file).metas["BD"] == 1024

@@ -365,6 +365,8 @@ class Expressions:
             return f"{_HALVES[e.fn]}({values})"
         if dtype.name in ("f16", "bf16"):
             raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs="an operand cast to f32")
+        if dtype.name == "f64" and spelling.startswith("__f") and e.fn not in _OF_BITS:  # a function of floats, which would round what it is given
+            raise refuse("KIR-B004", f"{spelling} takes no f64", needs="an operand cast to f32")
         if dtype.name == "f64" and spelling.endswith("f") and not spelling.startswith("__"):
             spelling = spelling[:-1]
         if e.fn == "abs" and dtype.is_integer:

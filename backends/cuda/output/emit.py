@@ -16,7 +16,7 @@ from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.names import own_words
 from kir.ir.printer import expr_text
-from kir.ir.rebuild.padded_rows import with_padding
+from kir.ir.rebuild.padded_rows import rows_in_memory
 from kir.ir.rebuild.plans import guards_of, has_dispatch, launches, plan_of
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
@@ -44,7 +44,9 @@ class Written:
 
 
 class _Header(dict[str, tuple[str, tuple[str, ...]]]):
-    """Functions by name; those of wgmma, tcgen05 and TMA, one for each shape or rank, are made when they are asked for."""
+    """Functions by name, those of device.cuh in `fixed`; those of wgmma, tcgen05 and TMA, one for each shape or rank, are made when they are asked for."""
+
+    fixed: tuple[str, ...] = ()
 
     def __missing__(self, name: str) -> tuple[str, tuple[str, ...]]:
         made = generated(name) or blackwell.generated(name)
@@ -55,7 +57,7 @@ class _Header(dict[str, tuple[str, tuple[str, ...]]]):
 
 
 @cache
-def header() -> dict[str, tuple[str, tuple[str, ...]]]:
+def header() -> _Header:
     """The functions of device.cuh: text, and the functions that it needs."""
     text = (resources.files(__package__) / "device.cuh").read_text()
     out = _Header()
@@ -63,6 +65,7 @@ def header() -> dict[str, tuple[str, tuple[str, ...]]]:
         head, _, body = piece.partition("\n")
         name, _, needs = head.partition(" needs ")
         out[name] = (body.strip() + "\n", tuple(needs.split()))
+    out.fixed = tuple(out)
     return out
 
 
@@ -162,8 +165,7 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
     scalars |= {called[x]: x for x in sizes if called.get(x, x) != x}
     kernel = next(k for k in p.kernels if k.name == e.kernel)
     dynamic = dict(e.options).get("dynamic_shared")
-    arrays = {names.get(s.buffer.name, s.buffer.name): list(with_padding(s.buffer)) if s.buffer.space == "shared" and dynamic is None else
-              [int_value(d) or 1 for d in s.buffer.shape] for s in walk(kernel)
+    arrays = {names.get(s.buffer.name, s.buffer.name): _shape_in_text(s.buffer, dynamic is not None) for s in walk(kernel)
               if isinstance(s, n.Alloc) and (s.buffer.space == "shared" or (s.buffer.space == "register" and len(s.buffer.shape) > 1)) and (
                   len(s.buffer.shape) != 1 or dynamic is not None)}
     maps = {}
@@ -187,6 +189,15 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
                    scalars=dict(scalars),
                    metas=metas, tensors=tensors, arrays=arrays, maps=maps, options={"target": "sm_90a"} if newer else {})
     return made.text()
+
+
+def _shape_in_text(b: n.Buffer, in_pool: bool) -> list[int]:
+    """What the frontend is told of the axes of an array, which the text declares flat: with its axes in another order in memory, or rows that begin within
+    one another, it has no axes but one, since `s[cur + t * 2]` names no row and column."""
+    rows = rows_in_memory(b) if b.space == "shared" else ()
+    if rows is None:
+        return [bytes_of(b) // b.dtype.bytes]
+    return list(rows) if rows and not in_pool else [int_value(d) or 1 for d in b.shape]
 
 
 def _used(program: n.Program) -> list[n.Function]:
@@ -217,11 +228,11 @@ def _includes(p: n.Program) -> list[str]:
 
 
 def _closed(used: set[str]) -> list[str]:
-    """Used functions of the header with those they need, in the header's order."""
+    """Used functions of the header with those they need, in the header's order; then those that are made, by name, whatever was asked for before."""
     every = set(used)
     for name in used:
         every |= set(header()[name][1])
-    return [name for name in header() if name in every]
+    return [*(name for name in header().fixed if name in every), *sorted(every - set(header().fixed))]
 
 
 def _program_refusals(p: n.Program) -> list[Diagnostic]:

@@ -199,7 +199,7 @@ class Expressions:
             return f"T.ieee_fdiv({self.text(a)}, {self.text(b)})", ATOM
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
-        first = self._operand(a, b, level, e.op)
+        first = self._operand(a, b, level + (level == COMPARE), e.op)  # comparisons side by side are a chain in Python
         guards = [a if e.op == "and" else invert(a)] if dtype.is_bool and e.op in ("and", "or") else []  # the second is asked where the first leaves it open
         self.guards += guards
         second = self._operand(b, a, level + 1, e.op)

@@ -30,7 +30,7 @@ QUESTIONS: Mapping[str, str] = {
 }
 """Kinds of dtypes, as `dtype_kind` asks for them, by the method of a Triton dtype."""
 _INFIX = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or", "add": "+", "sub": "-", "mul": "*",
-          "floordiv": "//", "mod": "%"}
+          "floordiv": "//", "mod": "%", "bits_and": "&", "bits_or": "|", "xor": "^", "shl": "<<", "shr": ">>"}
 
 
 @dataclass

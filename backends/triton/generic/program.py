@@ -57,7 +57,8 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
         combines |= set(body.open.combines.values())
     taken = [*top.values(), *outer, *(a.name for a in k.grid)]
     names = {**top, **{x: x for x in outer}, **spelled(bound_names(k.body), taken)}
-    names |= {q.name: "tl.cast(0, tl.int64).to(tl.pointer_type(tl.uint8))" for q in p.params if is_all_memory(q)}
+    # What is said of a place is said of the address only if where memory begins is known to be a multiple as well.
+    names |= {q.name: "tl.multiple_of(tl.cast(0, tl.int64).to(tl.pointer_type(tl.uint8)), 16)" for q in p.params if is_all_memory(q)}
     names |= {a.name: f"tl.program_id({i})" for i, a in enumerate(k.grid)}
     names |= {a.extent.name: f"tl.num_programs({i})" for i, a in enumerate(k.grid) if isinstance(a.extent, n.Var)}
     for q in p.params:

@@ -8,7 +8,7 @@ from kir.analysis.facts import descends
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
-from kir.ir.bindings.policies import EVICTED_BY, ORDERED_BY
+from kir.ir.bindings.policies import ORDERED_BY, parts_of
 from kir.ir.canonical import bound_names
 from kir.ir.dtype_terms import PRECISIONS, accumulated
 from kir.ir.types import F32, I32, I64, dtype_of, shape_of
@@ -16,7 +16,7 @@ from kir.ir.visit import buffers_named, walk
 from kir.surface import StatementPath
 
 from ..._wrap import wrapped
-from ..tiles.expressions import SUM, Expressions, refuse
+from ..tiles.expressions import SUM, Expressions, literal, refuse
 from ..tiles.memory import Memory
 from ..tiles.statements import Statements
 from .carried_pointers import Moving, moving, terms
@@ -78,10 +78,8 @@ class GenericMemory(Memory):
 
     def _options(self, cache: str, verb: str) -> str:
         """A modifier, an eviction policy, volatile, or several of them."""
-        rest, out = cache, ""
-        if EVICTED_BY in cache:
-            rest, _, name = cache.partition(EVICTED_BY)
-            rest, out = rest.rstrip("_"), f", eviction_policy={name}"
+        modified, evicted, rest = parts_of(cache)
+        out = "".join(f", {word}={name}" for word, name in (("cache_modifier", modified), ("eviction_policy", evicted)) if name)
         for word in ("volatile", "evict_first", "evict_last"):
             if rest == word or rest.endswith(f"_{word}"):
                 out = super()._options(word, verb) + out
@@ -193,7 +191,10 @@ class GenericStatements(Statements):
                     value = value if isinstance(s.value, n.Cast) else s.value
                 self.put(self.memory.store_text(to, s.at, to.text(value), s.mask, s.clip, s.cache), depth, path)
             case n.Store() if id(s) in self._merged:
-                self.put(f"{to.names[s.at.buffer.name]} = {to.assigned(self._merged[id(s)])}", depth, path)
+                made = self._merged[id(s)]  # a bare number would take the dtype of the other arm
+                text = f"tl.full((), {literal(made) if isinstance(made, n.Const) else to.text(made)}, {to.dtype(dtype_of(made.type))})" if to.is_static(
+                    made) and not shape_of(made.type) else to.assigned(made)
+                self.put(f"{to.names[s.at.buffer.name]} = {text}", depth, path)
             case n.If() if s.static:
                 self._merge(s)
                 outside = self._outside

@@ -217,6 +217,8 @@ class Expressions:
                 text = literal(e)
                 return text, UNARY if text.startswith("-") else ATOM
             case n.Var():
+                if e.name not in self.names:
+                    raise refuse("KIR-B002", f"a function reads '{e.name}' of the program", needs="a parameter of the function")
                 return self.names[e.name], ATOM
             case n.Unary():
                 return ("-" if e.op == "neg" else "~") + self.text(e.x, UNARY), UNARY
@@ -381,6 +383,9 @@ class Expressions:
         if e.fn in _FLOAT_MATH and self.narrow(dtype):
             raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs="an operand cast to f32")
         if spelling in _TAKES and dtype.name not in _TAKES[spelling]:
+            if dtype.name in ("u32", "u64") and e.fn in ("popc", "clz"):  # bits are counted whatever their sign
+                self.uses_libdevice = True
+                return f"{spelling}({self.text(args[0], ATOM)}.to(tl.int{dtype.bits}, bitcast=True))"
             raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs=f"an operand cast to {' or '.join(_TAKES[spelling])}")
         if spelling.startswith("libdevice."):
             self.uses_libdevice = True

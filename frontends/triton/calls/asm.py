@@ -39,8 +39,8 @@ def inline_asm(r: State, a: Arguments) -> Value:
         results = _effects(r, read, tiles)
     else:
         given = dict(zip(read.first, tiles, strict=True))
-        results = [Run(_shared(r, transform(substitute(e, given), _narrow_again))) if e is not None else Unknown("asm leaves it undefined")
-                   for e in read.elements()]
+        made = [None if e is None else transform(transform(substitute(e, given), _narrow_again), counted_bits) for e in read.elements()]
+        results = [Unknown("asm leaves it undefined") if e is None else Run(_shared(r, e)) for e in made]
     return Items(tuple(results)) if isinstance(wanted, Items) else results[0]
 
 
@@ -163,6 +163,14 @@ def _narrow_again(_: n.Node, x: n.Node) -> n.Node:
     match x:
         case n.Cast(x=n.Cast(x=inner, dtype=wide, rounding="rn"), dtype=narrow, rounding="rn") if dtype_of(inner.type) == narrow and narrow.is_integer:
             return inner if wide.is_integer and wide.bits >= narrow.bits else x
+    return x
+
+
+def counted_bits(_: n.Node, x: n.Node) -> n.Node:
+    """A count of bits is one of what they are whatever their sign."""
+    match x:
+        case n.Call(fn="popc" | "clz", args=(n.Cast(rounding="bits", x=inner),)) if dtype_of(inner.type).is_integer:
+            return build.call(x.fn, inner)
     return x
 
 

@@ -68,7 +68,7 @@ def builtin_call(r: State, name: str, a: Arguments) -> Value:
         return _unsigned_mulhi(r, [*a.args, *(a.named[k] for k in ("x", "y") if k in a.named)])
     if row is not None:
         return elementwise(r, row, [*a.args, *(a.named[k] for k in ("x", "y", "z") if k in a.named)])
-    if "libdevice" in name and (made := rounding_call(word, a)) is not None:
+    if ("libdevice" in name or ".math." in name) and (made := rounding_call(word, a)) is not None:
         return made
     if word in HANDLERS:
         return HANDLERS[word](r, a)
@@ -147,7 +147,10 @@ def elementwise(r: State, row: str, args: list[Value]) -> Value:
     operands = [operators.run(v, dtype) for v in args]
     for x in operands[1:]:
         operators.shapes(operands[0], x)
-    return Run(build.call(row, *operands))
+    made = build.call(row, *operands)
+    counted = asm.counted_bits(made, made)
+    assert isinstance(counted, n.Expr)
+    return Run(counted)
 
 
 def _unsigned_mulhi(r: State, args: list[Value]) -> Value:

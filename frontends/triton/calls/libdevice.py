@@ -25,6 +25,9 @@ def rounding_call(word: str, a: Arguments) -> Value | None:
     IR has."""
     if word in ARITHMETIC:
         return operators.binary(ARITHMETIC[word], a.need(0, "arg0"), a.need(1, "arg1"))
+    if word == "llrint":
+        x = operators.run(a.need(0, "arg0"))
+        return Run(build.cast(build.call("round_even", x if dtype_of(x.type) == F64 else build.cast(x, F32)), I64))
     m = _CONVERSION.fullmatch(word)
     if m is None:
         return None

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.bindings.policies import EVICTED_BY, ORDERED_BY
-from kir.ir.types import I32, I64, broadcast_shapes, shape_of
+from kir.ir.bindings.policies import CACHED_BY, EVICTED_BY, ORDERED_BY
+from kir.ir.types import I32, I64, broadcast_shapes, dtype_of, shape_of
 
 from ..state.arithmetic import converted
 from ..state.state import State
@@ -43,15 +43,15 @@ ATOMICS = {
 
 
 def policy(a: Arguments) -> str:
-    """The cache policy of a load or store: `.cg`, an eviction priority (of a meta: `evict_by_NAME`), or volatile."""
+    """The cache policy of a load or store: `.cg` (of a meta: `cached_by_NAME`), an eviction priority (of a meta: `evict_by_NAME`), or volatile."""
     modifier, eviction = a.named.get("cache_modifier", ""), a.named.get("eviction_policy", "")
     volatile = a.named.get("volatile", False)
     words = []
-    for v, what in ((modifier, "a cache modifier"), (eviction, "an eviction policy")):
+    for v, what, decided in ((modifier, "a cache modifier", CACHED_BY), (eviction, "an eviction policy", EVICTED_BY)):
         if v is None or v == "":
             continue
-        if isinstance(v, Static) and isinstance(v.expr, n.Var) and v is eviction:
-            words.append(f"{EVICTED_BY}{v.expr.name}")
+        if isinstance(v, Static) and isinstance(v.expr, n.Var):
+            words.append(f"{decided}{v.expr.name}")
             continue
         if not isinstance(v, str):
             raise NotUnderstood(f"{what} that the binding decides")
@@ -89,6 +89,30 @@ def _of_only(r: State, mask: Value) -> Value:
     return operators.logical("and", Run(operators.as_bool(operators.run(mask))), Run(r.only))
 
 
+def no_pointer(r: State, verb: str, v: Value) -> NotUnderstood:
+    """Why memory is not reached through a value that is no pointer; where that is a parameter of unknown kind and numbers beside it, it is noted."""
+    if isinstance(v, Run):
+        terms, known = [v.expr], {x: s.value for level in r.out.blocks for s in level if isinstance(s, n.Let) and len(s.names) == 1 for x in s.names}
+        found = set()
+        for e in terms:
+            match e:
+                case n.Binary(op="add"):
+                    terms += [e.a, e.b]
+                case n.Cast():
+                    terms.append(e.x)
+                case n.Call(fn="expand" | "broadcast" | "multiple_of" | "max_contiguous") if isinstance(e.args[0], n.Expr):
+                    terms.append(e.args[0])
+                case n.Var() if e.name in known:
+                    terms.append(known[e.name])
+                case n.Var() if e.name in r.metas and dtype_of(e.type).is_symbolic:
+                    found.add(e.name)
+                case _:
+                    pass
+        if len(found) == 1:
+            r.pointed |= found
+    return unfit(f"a {verb} through {describe(v)}", v)
+
+
 def load(r: State, a: Arguments) -> Value:
     """`tl.load`."""
     p = a.need(0, "pointer")
@@ -96,7 +120,9 @@ def load(r: State, a: Arguments) -> Value:
         padding = a.get(4, "padding_option", "")
         return load_block(r, p, checked(a.get(3, "boundary_check", Items(())), len(p.block)), padding, policy(a))
     if not isinstance(p, Pointer):
-        raise unfit(f"a load through {describe(p)}", p)
+        raise no_pointer(r, "load", p)
+    if isinstance(a.get(1, "mask"), Items):
+        raise Refused("a load of a box through a pointer, which is no descriptor")
     shape = operators.pointer_shape(p)
     mask, both = _mask(_of_only(r, a.get(1, "mask")), shape)
     other = a.get(2, "other")
@@ -115,7 +141,9 @@ def store(r: State, a: Arguments) -> Value:
     if isinstance(p, BlockPointer):
         return store_block(r, p, value, checked(a.get(3, "boundary_check", Items(())), len(p.block)), policy(a))
     if not isinstance(p, Pointer):
-        raise unfit(f"a store through {describe(p)}", p)
+        raise no_pointer(r, "store", p)
+    if isinstance(value, Items):
+        raise Refused("a store of a box through a pointer, which is no descriptor")
     shape = operators.pointer_shape(p)
     mask, shape = _mask(_of_only(r, a.get(2, "mask")), shape)
     e = operators.run(converted(value, p.base.dtype))
@@ -281,7 +309,9 @@ def descriptor_store(r: State, d: Descriptor, offsets: Value, value: Value) -> V
 def atomic(r: State, word: str, a: Arguments) -> Value:
     """Atomics through pointers; the old values."""
     p = a.need(0, "pointer")
-    if not isinstance(p, Pointer) or r.only is not None:
+    if not isinstance(p, Pointer):
+        raise no_pointer(r, "atomic", p)
+    if r.only is not None:
         raise NotUnderstood(f"an atomic on {describe(p) if r.only is None else 'a tile of pointers into several buffers'}")
     shape = operators.pointer_shape(p)
     options: dict[str, n.Attr] = {}

@@ -17,6 +17,37 @@ HARMLESS = frozenset({"unique", "dataclass"})
 """Decorators that leave what a class binds alone."""
 
 
+PASSED_BY_PARTS = frozenset({"aggregate", "NamedTuple"})
+"""Decorators and bases of a class whose objects Triton passes by their parts."""
+
+
+def is_passed_by_parts(node: cst.CSTNode) -> bool:
+    """Whether a class is an aggregate of Triton or a named tuple."""
+    if not isinstance(node, cst.ClassDef):
+        return False
+    said = [*(decorator_name(d) for d in node.decorators), *(dotted_name(a.value) for a in node.bases)]
+    return any((x or "").rpartition(".")[2].lstrip("_") in PASSED_BY_PARTS for x in said)
+
+
+def needs_object(f: cst.FunctionDef) -> bool:
+    """Whether a function is one of an object, which its callers alone have: it is read where it is called."""
+    first = next((p.name.value for p in (*f.params.posonly_params, *f.params.params)), "")
+    return first == "self" and all((decorator_name(d) or "").rpartition(".")[2] != "staticmethod" for d in f.decorators)
+
+
+def method_of(node: cst.CSTNode, name: str) -> cst.FunctionDef | None:
+    """A function that the body of a class defines."""
+    lines = node.body.body if isinstance(node, cst.ClassDef) else ()
+    return next((f for f in lines if isinstance(f, cst.FunctionDef) and f.name.value == name), None)
+
+
+def declared(node: cst.CSTNode) -> dict[str, cst.BaseExpression | None]:
+    """The annotated names of a class in order, with what they are where nothing is given."""
+    lines = node.body.body if isinstance(node, cst.ClassDef) else ()
+    found = [s for line in lines if isinstance(line, cst.SimpleStatementLine) for s in line.body if isinstance(s, cst.AnnAssign)]
+    return {s.target.value: s.value for s in found if isinstance(s.target, cst.Name)}
+
+
 def member(owner: Host, name: str, evaluate: Callable[[cst.BaseExpression], Value]) -> Value:
     """What `class.name` is; `evaluate` gives the value of an expression where the class stands. Raises NotUnderstood for what the class's
     own body does not bind to a value, and for a class that others may have changed the meaning of (decorators, metaclasses, bases)."""

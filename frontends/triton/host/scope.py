@@ -34,7 +34,7 @@ from ..._python.python_operators import BINARY, COMPARE, UNARY
 from ..._python.signature import literal_value
 from ..values.values import Builtin, Configuration, Host, HostLambda, Items, Jit, Member, ModuleValue, NotUnderstood, Table, TypeOf, Value, is_known
 from . import strings
-from .classes import member
+from .classes import is_passed_by_parts, member, method_of
 from .element_functions import element_row
 from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE, MODULES, of_the_machine
 from .python_functions import HOST_CALLS, LIBDEVICE, PYTHON, TRITON_HAS
@@ -233,6 +233,8 @@ class HostScope:
                     return ModuleValue(inner)
             case Jit() | Host() if name == "__name__":
                 return owner.node.name.value
+            case Host(node=cst.ClassDef()) if is_passed_by_parts(owner.node) and (own := method_of(owner.node, name)) is not None:
+                return Jit(owner.module, own)
             case Host(node=cst.ClassDef()):
                 return member(owner, name, self.scope(owner.module).evaluate)
             case Member() if name in ("value", "name"):

@@ -54,15 +54,17 @@ LAUNCH = ("num_warps", "num_stages")
 
 def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: Mapping[str, Setting] | None = None,
                 callers: Sequence[cst.FunctionDef] = (), numbers: bool = False, values: Mapping[str, Value] | None = None,
-                watched: cst.FunctionDef | None = None) -> n.Program:
+                watched: cst.FunctionDef | None = None, pointers: frozenset[str] = frozenset(), integers: frozenset[str] = frozenset()) -> n.Program:
     """The generic program of a kernel; with what `given` metas have for their values, and as their defaults. Of a function that others call, its
     parameters are as its `callers` give them; under `numbers`, those that each of them writes as a number (an axis) have that of the first; where `values` are
-    given, they are like those. What is not understood is in it as `opaque` statements, each with its reason. Raises Seen for the first call of what is
+    given, they are like those; `pointers` and `integers` are so although the text does not show it. What is not understood is in it as `opaque`
+    statements, each with its reason. Raises Seen for the first call of what is
     `watched`, and NotUnderstood for `values` that no parameter holds."""
     scope = HostScope(project, module, module.owners.get(id(node), ()))
     inference = Inference(scope)
     fn = Jit(module, node)
     facts = inference.facts(fn)
+    facts = replace(facts, pointers=facts.pointers | pointers, integers=facts.integers | integers) if pointers or integers else facts
     called = given_by(inference, fn, callers)
     tiles = called.tiles | {name: max(axes, called.tiles.get(name, 0)) for name, axes in facts.tiles.items()}  # what the body shows is the least
     r = State(scope, block, watched=watched)
@@ -75,7 +77,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
     metas: list[n.Meta] = []
     params: list[n.Param] = []
     extents: list[n.Param] = []
-    r.returns = not is_kernel(fn, inference) or bool(called.tiles) or any(map(tile_extents, parameters(node)))
+    r.returns = not is_kernel(fn, inference) or bool(tiles.keys() - facts.pointers - facts.integers) or any(map(tile_extents, parameters(node)))
     if values is not None:
         frame.env.update(Taken(r, metas, params, extents).all(values))
     for p in parameters(node) if values is None else ():
@@ -91,6 +93,9 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
             metas = [replace(m, default=value) if m.name == name else m for m in metas]
     r.metas = {q.name for q in params}
     _read_body(r, node)
+    sized = _sized({m.name for m in metas if m.kind == "any"}, r.out.block)
+    if values is None and (r.pointed - pointers or sized - integers):
+        return read_kernel(project, module, node, given, callers, numbers, None, watched, pointers | r.pointed, integers | sized)
     mentioned = {x.name for s in r.out.block for x in walk(s) if isinstance(x, n.Buffer)}
     r.out.block[:0] = [n.View(b, n.Region(r.memory)) for b in r.views.values() if r.memory is not None and b.name in mentioned]
     if r.memory is not None and {r.memory.name, *(b.name for b in r.views.values())} & mentioned:
@@ -117,6 +122,18 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
         origin=module.origin(node),
     )
     return n.Program(node.name.value, tuple(metas), (*settled, *extents, *grid_sizes), functions=functions, kernels=(kernel,))
+
+
+def _sized(metas: set[str], body: Sequence[n.Stmt]) -> frozenset[str]:
+    """Which of some metas are extents of tiles, count rounds, or divide and leave a rest, which makes them whole numbers."""
+    if not metas:
+        return frozenset()
+    nodes = [x for s in body for x in walk(s)]
+    extents: list[object] = [d for x in nodes if isinstance(x, n.Alloc) for d in x.buffer.shape]
+    extents += [a for x in nodes if isinstance(x, n.Call) and x.fn in ("iota", "broadcast", "reshape") for a in (x.args if x.fn == "iota" else x.args[1:])]
+    extents += [e for x in nodes if isinstance(x, n.For) for e in (x.lo, x.hi, x.step)]
+    extents += [e for x in nodes if isinstance(x, n.Binary) and x.op in ("floordiv", "mod", "tdiv", "tmod") for e in (x.a, x.b)]
+    return frozenset(v.name for d in extents if isinstance(d, n.Expr) for v in walk(d) if isinstance(v, n.Var) and v.name in metas)
 
 
 def given_by_all(project: Project, callers: Sequence[tuple[Module, cst.FunctionDef]], node: cst.FunctionDef) -> dict[str, Value] | None:

@@ -45,7 +45,7 @@ def inline(r: State, fn: Jit, args: Sequence[Value], given: dict[str, Value], ho
         raise NotUnderstood(f"'{fn.node.name.value}' has a decorator that may replace it")
     r.calls += 1
     frame = Frame(fn, r.root.scope(fn.module), number=r.calls)
-    _bind(r, frame, args, given)
+    bind(r, frame, args, given)
     if r.watched is fn.node:
         raise Seen(dict(frame.env))
     r.frames.append(frame)
@@ -57,7 +57,7 @@ def inline(r: State, fn: Jit, args: Sequence[Value], given: dict[str, Value], ho
         r.frames.pop()
 
 
-def _bind(r: State, frame: Frame, args: Sequence[Value], given: dict[str, Value]) -> None:
+def bind(r: State, frame: Frame, args: Sequence[Value], given: dict[str, Value]) -> None:
     """Give the parameters of a frame's function their values, defaults included."""
     node = frame.fn.node
     params = parameters(node)

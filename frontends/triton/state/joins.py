@@ -118,8 +118,8 @@ def over(r: State, values: tuple[Value, ...], fn: Callable[..., Value]) -> Value
             return _each(r, v, lambda x, i=i: over(r, (*values[:i], x, *values[i + 1 :]), fn))  # type: ignore[misc]  # the default binds i
         if isinstance(v, Items) and any(isinstance(x, Choice) for x in v.items):
 
-            def spread(*items: Value, i: int = i) -> Value:
-                return over(r, (*values[:i], Items(items), *values[i + 1 :]), fn)
+            def spread(*items: Value, i: int = i, v: Items = v) -> Value:
+                return over(r, (*values[:i], replace(v, items=items), *values[i + 1 :]), fn)
 
             return over(r, v.items, spread)
     return fn(*values)
@@ -167,8 +167,8 @@ def merge(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> Va
         return export(r, a, name)
     if isinstance(va, Choice) and (decided := r.paths.decide(va.cond)) is not None:
         return merge(r, cond, (va.a if decided else va.b, a[1]), b, static, name)
-    if isinstance(va, Items) and isinstance(vb, Items) and len(va.items) == len(vb.items):
-        return Items(tuple(merge(r, cond, (x, a[1]), (y, b[1]), static, name) for x, y in zip(va.items, vb.items, strict=True)))
+    if isinstance(va, Items) and isinstance(vb, Items) and replace(va, items=()) == replace(vb, items=()) and len(va.items) == len(vb.items):
+        return replace(va, items=tuple(merge(r, cond, (x, a[1]), (y, b[1]), static, name) for x, y in zip(va.items, vb.items, strict=True)))
     if static and is_number(va) and is_number(vb):
         return _static_number(cond, va, vb, lambda: Choice(cond, va, vb))
     if (isinstance(va, Run) or is_number(va)) and (isinstance(vb, Run) or is_number(vb)):
@@ -191,7 +191,7 @@ def merge(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> Va
         return Choice(cond, export(r, a, name), export(r, b, name))
     if isinstance(va, TypeOf) and isinstance(vb, TypeOf):  # Triton takes two pointers for one only where they are of one type
         return va
-    if _points(va) and _points(vb):
+    if points(va) and points(vb):
         return Choice(condition_of(r, cond), export(r, a, name), export(r, b, name), False)
     raise NotUnderstood(f"'{name}' is {describe(va)} or {describe(vb)} after a run-time branch")
 
@@ -251,7 +251,7 @@ def _numbers(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) ->
     shape: Shape = sa
     buffer = r.out.buffer(name, dtype, shape)
     r.out.owners.setdefault(buffer.name, r.owner(name))
-    if not block_b and not static and not mentions(eb, {buffer.name}):
+    if not block_b and not static and not mentions(eb, {buffer.name}) and not _loads(Run(eb)):  # what is not chosen may not be there to be read
         r.out.emit(n.Alloc(buffer, eb))
         block_a.append(n.Store(n.Region(buffer), build.cast(ea, dtype)))
     else:
@@ -261,8 +261,9 @@ def _numbers(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) ->
     return Run(whole(buffer))
 
 
-def _points(v: Value) -> bool:
-    return isinstance(v, Pointer) or (isinstance(v, Choice) and not v.static and _points(v.a) and _points(v.b))
+def points(v: Value) -> bool:
+    """Whether a value is a pointer, or one of several by a condition of the kernel."""
+    return isinstance(v, Pointer) or (isinstance(v, Choice) and not v.static and points(v.a) and points(v.b))
 
 
 def condition_of(r: State, cond: n.Expr) -> n.Expr:
@@ -323,7 +324,7 @@ def mapped(value: Value, expr: Callable[[n.Expr], n.Expr]) -> Value:
             assert isinstance(base, Pointer)
             return Descriptor(base, tuple(map(expr, value.shape)), tuple(map(expr, value.strides)), value.block)
         case Items():
-            return Items(tuple(mapped(x, expr) for x in value.items))
+            return replace(value, items=tuple(mapped(x, expr) for x in value.items))
         case Mixed():
             return Mixed(expr(value.cond), mapped(value.a, expr), mapped(value.b, expr))
         case Choice():

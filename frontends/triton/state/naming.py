@@ -31,10 +31,13 @@ def named(r: State, name: str, value: Value) -> Value:
 
     if isinstance(value, BlockPointer):
         return joins.mapped(value, scalar)
+    if isinstance(value, Choice) and joins.points(value):  # places are numbers, worked out whichever of the tensors is meant
+        made: dict[n.Expr, n.Expr] = {}
+        return joins.mapped(value, lambda e: made[e] if e in made else made.setdefault(e, expr(e)))
     if isinstance(value, Choice):
         return replace(value, a=_under(r, value, True, name), b=_under(r, value, False, name))
     if isinstance(value, Items):
-        return Items(tuple(named(r, name, v) for v in value.items))
+        return replace(value, items=tuple(named(r, name, v) for v in value.items))
     return joins.mapped(value, expr)
 
 

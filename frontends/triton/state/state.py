@@ -78,6 +78,10 @@ class State:
     views: dict[DType, n.Buffer] = field(default_factory=dict)
     """All memory as elements of each dtype that is asked for there."""
     aliases: dict[str, str] = field(default_factory=dict)
+    pending: list[n.Expr] = field(default_factory=list)
+    """Bounds of the loops that are being read, which no statement holds yet."""
+    pointed: set[str] = field(default_factory=set)
+    """Parameters that were read as numbers and through which memory is reached: they are pointers, though the body's text alone did not show it."""
     combines: dict[str, tuple[str | None, str]] = field(default_factory=dict)
 
     def owner(self, name: str) -> str:

@@ -8,16 +8,21 @@ import libcst as cst
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import F32
 
 from ..calls.handlers import builtin_call, method_call
+from ..host.classes import is_passed_by_parts
 from ..state import joins
 from ..state.arithmetic import arithmetic, converted, negation, truth
 from ..state.inlining import inline
+from ..state.objects import made_of, part_of
 from ..state.state import State
 from ..types.shapes import attribute_of, subscript
 from ..values import operators
 from ..values.arguments import Arguments
+from ..values.emitter import buffer_read
 from ..values.values import (
+    Bound,
     Builtin,
     Choice,
     Host,
@@ -29,6 +34,7 @@ from ..values.values import (
     ModuleValue,
     NotUnderstood,
     Pointer,
+    Record,
     Run,
     Slice,
     Static,
@@ -97,7 +103,9 @@ def _lookup(r: State, name: str) -> Value:
     """The value of a name in the function being read; what a name in a buffer holds is a value over reads of its buffers."""
     frame = r.frame
     if name in frame.cells:
-        return frame.cells[name]
+        cell = frame.cells[name]
+        # A pointer between two tensors: where it points now, as names that stay while what is read of it is chosen.
+        return joins.mapped(cell, lambda e: r.out.let(name, e)) if isinstance(cell, Choice) and not cell.static and buffer_read(cell.cond) else cell
     if name in frame.env:
         value = frame.env[name]
         if isinstance(value, Undefined):
@@ -172,7 +180,7 @@ def _conditional(r: State, e: cst.IfExp) -> Value:
         if (asked := _left_out(cond.expr)) is not None:
             given = evaluate(r, e.body)
             own = isinstance(given, TypeOf) and (given.dtype.name == asked or given.dtype.name.startswith(f"beside({asked},"))
-            if own and isinstance(instead := evaluate(r, e.orelse), TypeOf) and not instead.dtype.is_symbolic:
+            if own and isinstance(instead := evaluate(r, e.orelse), TypeOf) and instead.dtype == F32:  # as it is written
                 return given  # the dtype of an argument that is left out has no meaning
         return joins.static_branch(r, cond.expr, lambda: evaluate(r, e.body), lambda: evaluate(r, e.orelse))
     assert isinstance(cond, Run)
@@ -197,9 +205,11 @@ def _comprehension(r: State, e: cst.ListComp | cst.GeneratorExp) -> Value:
 
 def _attribute(r: State, owner: Value, name: str) -> Value:
     """`owner.name`."""
+    if isinstance(owner, Record):
+        return part_of(owner, name)
     if isinstance(owner, (Builtin, ModuleValue, Member)) or (isinstance(owner, Host) and isinstance(owner.node, cst.ClassDef)):
         return r.frame.scope.attribute(owner, name)
-    return joins.over(r, (owner,), lambda v: attribute_of(v, name))
+    return joins.over(r, (owner,), lambda v: part_of(v, name) if isinstance(v, Record) else attribute_of(v, name))
 
 
 def _subscript(r: State, e: cst.Subscript) -> Value:
@@ -241,6 +251,10 @@ def call(r: State, fn: Value, args: Sequence[Value], named: dict[str, Value]) ->
         return joins.over(r, (fn,), lambda f: call(r, f, args, named))
     if isinstance(fn, Jit):
         return inline(r, fn, args, named)
+    if isinstance(fn, Bound):
+        return inline(r, fn.fn, (fn.owner, *args), named, host=not fn.jit)
+    if isinstance(fn, Host) and is_passed_by_parts(fn.node):
+        return made_of(r, fn, args, named)
     keys = tuple(named)
     if isinstance(fn, Builtin) and fn.name in ("torch.finfo", "torch.iinfo") and len(args) == 1 and isinstance(args[0], TypeOf) and not named:
         return Builtin(f"{fn.name}.{args[0].dtype.name}")

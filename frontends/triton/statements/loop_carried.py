@@ -10,7 +10,7 @@ import libcst as cst
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I64, DType, dtype_of, shape_of
+from kir.ir.types import BOOL, I64, DType, dtype_of, shape_of
 from kir.ir.visit import walk
 
 from ..._python.liveness import assigned_in_order, target_names
@@ -30,7 +30,7 @@ RECENT = 12
 
 def stable(e: n.Expr) -> bool:
     """Whether an expression means the same wherever it is written."""
-    return not any(isinstance(x, n.Load) for x in walk(e))
+    return not any(isinstance(x, n.Load) or (isinstance(x, n.Call) and not all(isinstance(a, n.Expr) for a in x.args)) for x in walk(e))
 
 
 def carried(r: State, s: cst.For | cst.While, head: Any, test: cst.BaseExpression | None) -> tuple[list[n.Stmt], set[str], set[str]]:
@@ -174,8 +174,8 @@ def _cell(r: State, name: str, old: Value, hint: Value | None) -> Value | None:
             return made
         case Pointer():
             offset = build.cast(operators.flat(shape_like), I64)
-            if isinstance(old, Pointer) and old.base != shape_like.base:
-                raise NotUnderstood(f"'{name}' points into two buffers")
+            if (isinstance(old, Pointer) and old.base != shape_like.base) or _either(old):
+                return between(r, name, old, shape_like)
             start: Value = Run(build.cast(operators.flat(old), I64)) if isinstance(old, Pointer) else Undefined()
             return Pointer(shape_like.base, (_number_cell(r, name, start, offset).expr,))
         case BlockPointer():
@@ -190,7 +190,9 @@ def _cell(r: State, name: str, old: Value, hint: Value | None) -> Value | None:
             parts = [_cell(r, name, o, h if hint is not None else None) for o, h in zip(olds, shape_like.items, strict=True)]
             if any(p is None for p in parts):
                 return None
-            return Items(tuple(parts))
+            return replace(shape_like, items=tuple(parts))
+        case Choice() if hint is not None and _either(hint) and (isinstance(old, Pointer) or _either(old)):
+            return between(r, name, old, hint)
         case Choice():
             if isinstance(old, Choice) and old.cond == shape_like.cond:
                 arms: list[Value] = []
@@ -203,6 +205,27 @@ def _cell(r: State, name: str, old: Value, hint: Value | None) -> Value | None:
             return None
         case _:
             return None
+
+
+def _either(v: Value) -> bool:
+    """Whether a value is one of two pointers, as the kernel works it out."""
+    return isinstance(v, Choice) and not v.static and isinstance(v.a, Pointer) and isinstance(v.b, Pointer)
+
+
+def between(r: State, name: str, old: Value, like: Value) -> Value:
+    """The buffers of a pointer that moves between two tensors: which of them it points into, and how far into each. Raises NotUnderstood for more than two."""
+    known = [p for v in (old, like) for p in ((v.a, v.b) if isinstance(v, Choice) else (v,)) if isinstance(p, Pointer)]
+    bases = list(dict.fromkeys(p.base for p in known))
+    if len(bases) != 2:
+        raise NotUnderstood(f"'{name}' points into {len(bases)} buffers")
+    first: Value = Run(build.const(old.base == bases[0], BOOL)) if isinstance(old, Pointer) else Run(old.cond) if isinstance(old, Choice) else Undefined()
+    if isinstance(old, Choice) and isinstance(old.a, Pointer) and old.a.base != bases[0]:
+        first = Run(build.invert(old.cond))
+    began = {p.base: Run(build.cast(operators.flat(p), I64)) for p in ((old.a, old.b) if isinstance(old, Choice) else (old,)) if isinstance(p, Pointer)}
+    like_of = {p.base: build.cast(operators.flat(p), I64) for p in known}
+    which = _number_cell(r, f"{name}_in", first, build.const(True, BOOL))
+    a, b = (Pointer(x, (_number_cell(r, name, began.get(x, 0), like_of[x]).expr,)) for x in bases)
+    return Choice(which.expr, a, b, False)
 
 
 def _number_cell(r: State, name: str, old: Value, like: n.Expr) -> Run:
@@ -267,7 +290,7 @@ def _inlined(r: State, name: str, init: n.Expr) -> n.Expr:
     for k, s in enumerate(reversed(recent)):
         if isinstance(s, n.Let) and s.names == (init.name,):
             later = recent[len(recent) - k :]
-            if not stable(s.value) or any(mentions(x, {init.name}) for x in later):
+            if not stable(s.value) or any(mentions(x, {init.name}) for x in (*later, *r.pending)):
                 return init
             for f in r.frames:
                 for other, value in f.env.items():

@@ -149,7 +149,11 @@ def counted(r: State, s: cst.For, args: Arguments, static: bool) -> Flow:
         r.frame.cells.pop(name, None)
         r.frame.env[name] = Static(value) if kind == "static" else Run(value)
 
-    body, buffers, lasting = carried(r, s, head, None)
+    r.pending += bounds
+    try:
+        body, buffers, lasting = carried(r, s, head, None)
+    finally:
+        del r.pending[-len(bounds):]
     made, finals = closed_forms(var, bounds[0], bounds[1], bounds[2], body, buffers, r.counts)
     r.out.emit(n.For(var, *bounds, tuple(made), kind, attrs))
     for buffer, final in ((x, finals[x]) for x in finals if x in lasting):  # its value after the loop, for the rare reader there

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import dtype_of, shape_of
+from kir.ir.types import BOOL, dtype_of, shape_of
 
 from ..state import joins
 from ..state.naming import named
@@ -70,7 +71,9 @@ def store_cell(r: State, name: str, cell: Value, value: Value) -> Value:
             return cell
         case Items() if isinstance(value, Items) and len(value.items) == len(cell.items):
             values = [named(r, name, v) for v in value.items]
-            return Items(tuple(store_cell(r, name, c, v) for c, v in zip(cell.items, values, strict=True)))
+            return replace(cell, items=tuple(store_cell(r, name, c, v) for c, v in zip(cell.items, values, strict=True)))
+        case Choice(static=False, a=Pointer(), b=Pointer()) if _is_mutable(r, cell.cond):
+            return _store_between(r, name, cell, value)
         case Choice() if (decided := r.paths.decide(cell.cond)) is not None:
             store_cell(r, name, cell.a if decided else cell.b, value)
             return cell
@@ -104,6 +107,31 @@ def store_cell(r: State, name: str, cell: Value, value: Value) -> Value:
                 return cell
             r.retyped[name] = value
             raise Retyped()
+
+
+def _is_mutable(r: State, cond: n.Expr) -> bool:
+    """Whether a condition is what a buffer holds at the moment."""
+    held = buffer_read(cond)
+    return held is not None and held.name in r.out.mutable
+
+
+def _store_between(r: State, name: str, cell: Choice, value: Value) -> Value:
+    """Let a pointer that moves between two tensors point where `value` does."""
+    if isinstance(value, Choice) and not value.static:
+        blocks = []
+        for arm, outcome in ((value.a, True), (value.b, False)):
+            with r.paths.under(value.cond, outcome), r.out.capture() as block_:
+                _store_between(r, name, cell, arm)
+            blocks.append(block_)
+        joins.emit_if(r, value.cond, blocks[0], blocks[1], static=False)
+        return cell
+    into = next((p for p in (cell.a, cell.b) if isinstance(p, Pointer) and isinstance(value, Pointer) and p.base == value.base), None)
+    if into is None:
+        r.retyped[name] = value
+        raise Retyped()
+    store_cell(r, name, into, value)
+    store_number(r, name, Run(cell.cond), Run(build.const(into == cell.a, BOOL)))
+    return cell
 
 
 def _leaves(v: Value) -> int:

@@ -14,6 +14,7 @@ from ..._python.liveness import assigned_in_order, assigned_names, target_names
 from ..state import joins
 from ..state.arithmetic import arithmetic
 from ..state.naming import named
+from ..state.objects import assign_part, is_being_made
 from ..state.state import State
 from ..values.control_flow import NEXT, STOP, Flow, Returned, contains_return, orelse_of
 from ..values.values import Choice, Items, NotUnderstood, Refused, Run, Static, Undefined, Unknown, Value, describe, is_known, items_of
@@ -157,6 +158,8 @@ def assign(r: State, target: cst.BaseExpression, value: Value) -> None:
             items = tuple(named(r, "x", v) for v in items)
         for t, v in zip(target.elements, items, strict=True):
             assign(r, t.value, v)
+    elif isinstance(target, cst.Attribute) and isinstance(target.value, cst.Name) and is_being_made(r, target.value.value):
+        assign_part(r, target.value.value, target.attr.value, value)
     else:
         raise NotUnderstood("an assignment to something that is no name")
 

@@ -104,6 +104,14 @@ class Items:
     items: tuple[Value, ...]
 
 
+@dataclass(frozen=True)
+class Record(Items):
+    """An object that Triton passes by its parts: of an aggregate, or a named tuple. `names` are those of the items."""
+
+    of: Host
+    names: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Jit:
     """A function compiled by Triton, from its source."""
@@ -150,6 +158,15 @@ class Method:
 
     owner: Value
     name: str
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A function of a class bound to an object of it; compiled by Triton under `jit`."""
+
+    owner: Record
+    fn: Jit
+    jit: bool
 
 
 @dataclass(frozen=True)
@@ -237,6 +254,7 @@ Value: TypeAlias = (
     | Builtin
     | ModuleValue
     | Method
+    | Bound
     | MetaFunction
     | Slice
     | Choice
@@ -276,6 +294,8 @@ def describe(v: Value) -> str:
             return "a tensor descriptor"
         case TypeOf():
             return "a dtype"
+        case Record():
+            return f"an object of {v.of.node.name.value}"
         case Items():
             return "a tuple"
         case Builtin():

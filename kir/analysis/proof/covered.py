@@ -9,6 +9,8 @@ import numpy as np
 from kir.analysis.proof.asking.question import Ranging
 from kir.analysis.proof.indices.widths import conjuncts
 from kir.analysis.proof.sites import Access
+from kir.analysis.proof.values import TRUE
+from kir.analysis.simplify import opposite
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -20,10 +22,10 @@ MOST = 1 << 20
 Axes = list[tuple[str, range]]
 
 
-def covered(reading: Access, writes: Iterable[Access], holds: Callable[[n.Expr], bool]) -> bool:
+def covered(reading: Access, writes: Iterable[Access], holds: Callable[[n.Expr], bool], by_all: Callable[[Access], bool] = lambda w: True) -> bool:
     """Whether stores before an access define all of its memory, or all of the part with an index that both have in common, or as much of these as the access
     reaches. `holds` says whether a condition follows from what holds at the access: what guards a store, said of its index, must hold of the index that is
-    read."""
+    read. `by_all` says whether all threads that a store's conditions tell come to it: none has left before; who reads what it wrote itself has not."""
     shape = [int_value(d) for d in reading.buffer.shape]
     if not reading.plain or any(d is None for d in shape):
         return False
@@ -31,6 +33,10 @@ def covered(reading: Access, writes: Iterable[Access], holds: Callable[[n.Expr],
     fixed: dict[tuple[int, ...], Any] = {}
     for w in writes:
         if w.verb != "write" or not w.plain or w.late or w.buffer != reading.buffer or not stands_before(w, reading):
+            continue
+        if _own(w, reading):
+            return True
+        if not by_all(w):
             continue
         common = {v.name for v in w.place.scope} & {v.name for v in reading.place.scope} - {w.place.thread, reading.place.thread}
         told = _hits(w, reading, sizes, common, holds)
@@ -43,6 +49,13 @@ def covered(reading: Access, writes: Iterable[Access], holds: Callable[[n.Expr],
     if any(bool(f.all()) for f in fixed.values()):
         return True
     return any(need is not None and not bool((need & ~f).any()) for f, need in ((f, _reached(reading, sizes, dims)) for dims, f in fixed.items()))
+
+
+def _own(w: Access, r: Access) -> bool:
+    """Whether a thread reads what a store of its own has just put there, whatever others do."""
+    both = {v.name for v in w.place.scope} & {v.name for v in r.place.scope}
+    own = {v.name for v in w.place.scope} <= both and not w.elements and w.place.thread == r.place.thread and w.index == r.index
+    return own and {*w.place.holding} <= {*r.place.holding} and w.mask in (TRUE, r.mask)
 
 
 def _reached(r: Access, sizes: Sequence[int], dims: tuple[int, ...]) -> Any | None:
@@ -88,7 +101,9 @@ def _marked(keep: Any, where: Sequence[Any], sizes: Sequence[int], dims: tuple[i
 
 
 def _of_index(c: n.Expr, w: Access, r: Access, own: frozenset[str]) -> n.Expr | None:
-    """A condition on a store as one on its index, read at the index of an access; None for a condition on anything else of the store."""
+    """A condition on a store as one on its index, read at the index of an access; None for a condition on anything else of the store. That others have left
+    is such a condition too: `not i >= n`."""
+    c = (opposite(c.x) or c) if isinstance(c, n.Unary) and c.op == "not" else c
     if not isinstance(c, n.Binary) or c.op not in n.COMPARISONS or not dtype_of(c.a.type).is_integer:
         return None
     sides: list[n.Expr] = []

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import Any, Literal
 
 from kir.analysis.access import Aliases
@@ -15,7 +15,7 @@ from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.indices.contents import inside, top_of_contents, where_parts_begin
 from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
 from kir.analysis.proof.indices.widths import at_the_most, known_before, more_than, only_extents, overflows, polynomial_of, relevant, worked_out
-from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, exits, has_barrier, leaving, other_threads
+from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, by_all, concurrent, every, exits, has_barrier, leavers, leaving, other_threads
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
 from kir.analysis.proof.stored import before, filled, reached
@@ -198,16 +198,13 @@ class _Kernel:
 
     def _covered(self) -> set[str]:
         """Memory that is defined wherever it is read, because it is given, by what is launched before too, or because stores before each read cover it."""
-        known = {*self.walk.filled, *self.before}
-        reads: dict[str, list[Access]] = {}
-        for a in accesses(self.walk.items):
-            if a.verb != "write":
-                reads.setdefault(a.root, []).append(a)
-        for root, at in reads.items():
+        known, reads = {*self.walk.filled, *self.before}, [a for a in accesses(self.walk.items) if a.verb != "write"]
+        told = partial(by_all, leavers(tuple(self.walk.items)), self.params | set(self.axes), self._proves)
+        for root in dict.fromkeys(a.root for a in reads):
             if root not in known and root not in self.params:
-                writes = self.walk.written.get(root, [])
-                if all(covered(a, writes, partial(self._holds_at, a)) or (self.overlap is not None and self.overlap.filled(a))
-                       or any(reached(self.kernel, w, a, partial(self._proves, place=a.place)) for w in writes) for a in at):
+                at, writes = [a for a in reads if a.root == root], self.walk.written.get(root, [])
+                if all(covered(a, writes, partial(self._holds_at, a), told) or (self.overlap is not None and self.overlap.filled(a))
+                       or any(told(w) and reached(self.kernel, w, a, partial(self._proves, place=a.place)) for w in writes) for a in at):
                     known.add(root)
         return known
 
@@ -271,7 +268,7 @@ class _Kernel:
         holding = (*c.place.holding, *c.holding)
         told = as_number(condition, holding, self.params, lambda held, claim: self._proves(held, claim, c.place))
         if told is not None and self._proves(told[1], told[0], c.place):
-            self._note(fitted(self.base, holding, condition), c.place, holding)
+            self._note(fitted(self.base, holding, condition, self.steps), c.place, holding)
             return Obligation(c.kind, "proved", c.what, c.place.anchor)
         reply = self.ask(holding, condition, c.place)
         if reply.kind == "fails" and c.kind == "bounds" and (found := top_of_contents(
@@ -324,7 +321,8 @@ class _Kernel:
             for kind in ("race", "barrier"):
                 yield Obligation(kind, "open", "not followed", split.place.anchor, "a team splits again around a barrier")
             return
-        left = False
+        past = {id(x) for x in leaving(split.items)}
+        left = any(id(x) not in past for x, _ in leavers((split,)))
         for o in self._meetings(split) if has_barrier(split.items) else ():
             if o.what == EXIT and o.status != "proved":
                 left, o = True, Obligation(o.kind, "proved", o.what, o.anchor)
@@ -333,7 +331,7 @@ class _Kernel:
         seen = set[Any]()
         for pair in concurrent(split.items, left):
             a, b = pair.first.access, pair.second.access
-            key = (id(a), id(b), pair.first.shuffled, pair.first.synced, pair.among, tuple(sorted(pair.trips.items())))
+            key = (id(a), id(b), pair.first.shuffled, pair.first.synced, pair.first.when, pair.second.when, pair.among, tuple(sorted(pair.trips.items())))
             if key in seen or of_one_kind(a, b) or not self._may_meet(a, b):
                 continue
             seen.add(key)
@@ -502,27 +500,28 @@ class _Kernel:
             done.add(e := left[0])
             place, held = self.wraps[e]
             holding = known_before(e, held)
-            reply = self._fits(e, place, holding)
-            told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
-            values = reply.values if told.status == "refuted" and overflows(e, holding, reply.values) else None
-            if told.status != "proved" and values is None:
-                values = at_the_most(self.program, e, holding)
-                told = Obligation("overflow", "open", told.what, told.anchor, told.why or "the solver's counterexample is none")
+            for hard in (False, True):  # most sums of which the solver says nothing at once do not fit
+                told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply := self._fits(e, place, holding, hard), e)
+                values = reply.values if told.status == "refuted" and overflows(e, holding, reply.values) else None
+                values = at_the_most(self.program, e, holding) if told.status != "proved" and values is None and not hard else values
+                if values is not None or reply.kind != "unknown":
+                    break
             if values is not None:
-                given = {k: v for k, v in values.items() if k in self.params or k in self.axes}
-                told = Obligation("overflow", "refuted", told.what, told.anchor, values=given)
+                told = Obligation("overflow", "refuted", told.what, told.anchor, values={k: v for k, v in values.items() if k in {*self.params, *self.axes}})
+            elif told.status != "proved":
+                told = Obligation("overflow", "open", told.what, told.anchor, told.why or "the solver's counterexample is none")
             yield told
 
-    def _fits(self, e: n.Expr, place: Place, holding: tuple[Holding, ...]) -> Reply:
+    def _fits(self, e: n.Expr, place: Place, holding: tuple[Holding, ...], hard: bool) -> Reply:
         """Whether a sum fits its dtype; where the solver does not say so, with what is proved of divisions, and with a number that it is made of as one."""
         parts = self._smaller(e, holding)
         read = dict.fromkeys(x for x in walk(e) if isinstance(x, n.Call) and x.fn.startswith("%in "))
         holding = (*holding, *(inside(x, top) for x in read for top in self.contents.get(x.fn.partition(" ")[2], ())))
-        reply = fitting(self.base, holding, e, parts, self.steps)
+        reply = fitting(self.base, holding, e, parts, self.steps, hard)
         if reply.kind == "unknown" and (cuts := self._cuts(holding)):
-            reply = fitting(self.base, (*holding, *cuts), e, parts, self.steps)
+            reply = fitting(self.base, (*holding, *cuts), e, parts, self.steps, hard)
         if reply.kind != "proved" and (told := as_number(e, holding, self.params, lambda held, claim: self._proves(held, claim, place))):
-            other = fitting(self.base, told[1], told[0], parts, self.steps)
+            other = fitting(self.base, told[1], told[0], parts, self.steps, hard)
             reply = other if other.kind == "proved" else reply
         return reply
 
@@ -575,7 +574,7 @@ class _Widths(_Kernel):
             there = (*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask)
             asked_of += [(compared("ge", i, const(0, dtype_of(i.type))), a.place, there) for i in a.index]
         for claim, place, holding in asked_of:
-            self._note(fitted(self.base, holding, claim), place, holding)
+            self._note(fitted(self.base, holding, claim, self.steps), place, holding)
         self.wraps = {e: at for e, at in self.wraps.items() if polynomial_of(e) not in extents}
         yield from self._of_widths()
         yield from self._of_grid()
@@ -591,10 +590,7 @@ def _extent(d: int | n.Expr) -> n.Expr:
 
 
 def _any(conditions: Iterable[n.Expr]) -> n.Expr:
-    out: n.Expr = FALSE
-    for c in conditions:
-        out = either(out, c)
-    return out
+    return reduce(either, conditions, FALSE)
 
 
 __all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided", "of_widths", "unordered"]

@@ -253,8 +253,9 @@ class _One:
         """A copy, at once or in flight."""
         self.reads(s.src, s, state)
         source, target = self.root(s.src.at), self.root(s.dst)
-        if s.via in ("bulk", "tma") and {source, target} & state.unknown:
-            self.note(f"'{min({source, target} & state.unknown)}' is not fenced for the async proxy", s)
+        touched = {source, target, *([self.root(s.signal)] if s.signal is not None else [])}
+        if s.via in ("bulk", "tma") and touched & state.unknown:
+            self.note(f"'{min(touched & state.unknown)}' is not fenced for the async proxy", s)
         if s.signal is not None:
             return state
         if not s.grouped:

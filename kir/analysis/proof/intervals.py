@@ -5,18 +5,19 @@ loop that holds one. Those that have left are waited for by none: what they did 
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from kir.analysis.proof.asking.question import Ranging
-from kir.analysis.proof.sites import SHUFFLE, WARP_SYNC, Access, Barrier, Branch, Item, Loop, Split, Sync, Team
+from kir.analysis.proof.asking.question import Holding, Ranging
+from kir.analysis.proof.sites import SHUFFLE, WARP_SYNC, Access, Barrier, Branch, Item, Loop, Place, Split, Sync, Team
 from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite
+from kir.analysis.uniform import depends, varying
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
-from kir.ir.types import dtype_of
+from kir.ir.types import BOOL, dtype_of
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 
 Relation = Literal["same", "next", "later"]
@@ -119,10 +120,62 @@ def _own_jumps(s: n.Node) -> Iterator[n.Jump]:
 
 
 def exits(items: tuple[Item, ...], i: Branch) -> bool:
-    """Whether a branch, one of these items, does nothing else with threads than end them, so that what follows is known to be done by the others alone."""
+    """Whether a branch does nothing else with threads than end them; one of these items itself, if more orders what is done than barriers of all and
+    exchanges of warps: then what follows is known to be done by the others alone."""
     s = i.place.stmt
-    ends = {id(block[-1]) for block in (s.then, s.orelse) if block} if isinstance(s, n.If) else set[int]()
-    return any(x is i for x in items) and all(id(x) in ends and x.kind == "return" for x in walk(s) if isinstance(x, n.Jump))
+    blocks = [b for x in walk(s) for b in ((x.then, x.orelse) if isinstance(x, n.If) else (x.body,) if isinstance(x, (n.For, n.While)) else ())]
+    last = {id(b[-1]) for b in blocks if b}
+    if any(id(x) not in last for x in walk(s) if isinstance(x, n.Jump)) or any(x.kind != "return" for x in _own_jumps(s)):
+        return False
+    ends = {id(b[-1]) for b in blocks[:2] if b}
+    return only_barriers(items) or (any(x is i for x in items) and all(id(x) in ends for x in walk(s) if isinstance(x, n.Jump)))
+
+
+def only_barriers(items: tuple[Item, ...]) -> bool:
+    """Whether nothing but barriers of all, and exchanges of warps, orders what is done."""
+    return all(i.fn in (SHUFFLE, WARP_SYNC) if isinstance(i, Sync) else not isinstance(i, Team) for i in every(items))
+
+
+Leaver = tuple[Branch, tuple[n.Var, ...]]
+"""A branch that some threads leave the kernel by while others go on, and the counters of the loops around it."""
+
+
+def leavers(items: tuple[Item, ...]) -> list[Leaver]:
+    """All of them."""
+    out: list[Leaver] = []
+    for split in (x for x in every(items) if isinstance(x, Split)):
+        differs, start = varying(split.loop), len(split.place.path)
+        for x, counts in _returns(split.items, ()):
+            cond = x.place.stmt.cond if isinstance(x.place.stmt, n.If) else None
+            if cond is None or depends(cond, differs[x.place.path[start:]]):
+                out.append((x, counts))
+    return out
+
+
+def _returns(items: tuple[Item, ...], counts: tuple[n.Var, ...]) -> Iterator[Leaver]:
+    for i in items:
+        if isinstance(i, Branch) and any(x.kind == "return" for x in _own_jumps(i.place.stmt)):
+            yield i, counts
+        for inner in below(i):
+            yield from _returns(inner, (*counts, i.count) if isinstance(i, Loop) else counts)
+
+
+def by_all(left: list[Leaver], shared: set[str], proves: Callable[[tuple[Holding, ...], n.Expr, Place], bool], w: Access) -> bool:
+    """Whether all threads that the conditions of a store tell come to it. Those that have left in a branch are told: it stands behind the store; or beside it,
+    and in a loop around both whoever would have left in an earlier trip would in this one."""
+    for x, counts in left:
+        common = [v for v in counts if v in w.place.scope]
+        if x.place.thread != w.place.thread or (not common and x.place.path > w.place.path):
+            continue
+        if len(common) != len(counts) or len(counts) > 1 or opposite(x.cond) not in w.place.holding:
+            return False
+        for k in common:
+            reached = Reached(Access("read", x.place, n.Buffer("%", BOOL, (), "shared"), "%", ()))
+            earlier, _ = apart_by(reached, {}, shared | {v.name for v in x.place.scope if v != k})
+            before = compared("lt", n.Var(f"{k.name}'", k.of), k)
+            if not proves((*x.place.holding, *map(earlier, x.place.holding), earlier(x.cond), before), x.cond, x.place):
+                return False
+    return True
 
 
 def accesses(items: tuple[Item, ...]) -> Iterator[Access]:
@@ -142,7 +195,7 @@ def _further(reached: Iterable[Reached], when: n.Expr) -> list[Reached]:
     return [] if when == FALSE else [r if when == TRUE else replace(r, when=(*r.when, when)) for r in reached]
 
 
-def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair], left: bool = False) -> Ends:
+def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair], left: bool) -> Ends:
     first: list[Reached] = []
     last: list[Reached] = []
     leaps: list[Leap] = []
@@ -154,9 +207,10 @@ def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair], left: bool = F
         if isinstance(i, Sync) and i.fn == WARP_SYNC:
             last = [replace(r, synced=max(r.synced, _lanes(i))) for r in last]
             continue
-        part = _part(i, trips, out)
+        part = _part(i, trips, out, left)
         out += [Pair(a, b, trips) for a in last for b in part.first]
-        out += [Pair(a, Reached(b), trips) for x in leaps if left and x.kind == "return" for a in x.last for b in accesses((i,))]
+        gone = [*leaps, *(Leap(x.kind, tuple(last), TRUE) for x in part.leaps if x.open != FALSE and has_barrier((i,)))] if left else []
+        out += [Pair(a, Reached(b), trips) for x in gone if x.kind == "return" for a in x.last for b in accesses((i,))]
         first += _further(part.first, is_open)
         leaps += [Leap(x.kind, (*_further(last, x.open), *x.last), both(is_open, x.open)) for x in part.leaps]
         last = [*_further(last, part.open), *part.last]
@@ -175,7 +229,7 @@ def _feeds(a: Access, i: Sync) -> bool:
     return a.verb == "read" and (s is i.place.stmt or not names.isdisjoint({*names_read(i.place.stmt), *buffers_named(i.place.stmt)}))
 
 
-def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
+def _part(i: Item, trips: Trips, out: list[Pair], left: bool) -> Ends:
     if isinstance(i, Access):
         out.append(Pair(Reached(i), Reached(i), trips))
         return Ends((Reached(i),), (Reached(i),), TRUE)
@@ -185,46 +239,54 @@ def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
         return Ends((), (), TRUE)
     barred = any(map(has_barrier, below(i)))
     if isinstance(i, Branch):
-        return _branch(i, trips, out, barred)
+        return _branch(i, trips, out, barred, left)
     if isinstance(i, Loop) and not barred and any(isinstance(x, Sync) and x.fn == WARP_SYNC and _lanes(x) == 32 for x in every(i.items)):
-        return _of_warps(i, trips, out)
+        return _of_warps(i, trips, out, left)
     if not barred:
         inside = tuple(Reached(a) for inner in below(i) for a in accesses(inner))
         out += [Pair(a, b, trips) for k, a in enumerate(inside) for b in inside[k:]]
-        return Ends(inside, inside, TRUE)
+        return Ends(inside, inside, TRUE, _ended(i, inside))
     assert isinstance(i, Loop)
-    return _loop(i, trips, out)
+    return _loop(i, trips, out, left)
 
 
-def _of_warps(i: Loop, trips: Trips, out: list[Pair]) -> Ends:
+def _ended(i: Loop | Split | Team, inside: tuple[Reached, ...]) -> tuple[Leap, ...]:
+    """The ways out of the kernel from among some accesses between which there is no barrier."""
+    return (Leap("return", inside, TRUE),) if any(isinstance(x, n.Jump) and x.kind == "return" for x in walk(i.place.stmt)) else ()
+
+
+def _of_warps(i: Loop, trips: Trips, out: list[Pair], left: bool) -> Ends:
     """The ends of a loop in which lanes of each warp come together, but warps do not: these are in any two trips."""
     inside = tuple(Reached(a) for a in accesses(i.items))
     out += [Pair(a, b, trips, "warps") for k, a in enumerate(inside) for b in inside[k:]]
     lanes: list[Pair] = []
-    made = _loop(i, trips, lanes)
+    made = _loop(i, trips, lanes, left)
     out += [replace(p, among="lanes") for p in lanes]
-    return replace(made, open=TRUE)
+    return replace(made, open=TRUE, leaps=(*made.leaps, *_ended(i, inside)))
 
 
-def _loop(i: Loop, trips: Trips, out: list[Pair]) -> Ends:
-    """The ends of a loop whose trips all threads go through together."""
-    body = _ends(i.items, {**trips, i.count.name: "same"}, out)
+def _loop(i: Loop, trips: Trips, out: list[Pair], left: bool) -> Ends:
+    """The ends of a loop whose trips all threads go through together, those that have left the kernel in one excepted: what these did since their last
+    barrier, in that trip or before, is ordered before nothing in any later one."""
+    body = _ends(i.items, {**trips, i.count.name: "same"}, out, left)
     again, gone = ([x for x in body.leaps if x.kind == kind] for kind in ("continue", "break"))
     around = body.open == FALSE and all(x.open == FALSE for x in again)
     last = (*body.last, *(r for x in again for r in x.last))
+    ended = [x if x.open == FALSE else Leap(x.kind, (*x.last, *last), TRUE) for x in body.leaps if x.kind == "return"]
+    out += [Pair(a, Reached(b), {**trips, i.count.name: "later"}) for x in ended if left for a in x.last for b in accesses(i.items)]
     out += [Pair(a, b, {**trips, i.count.name: "next" if around else "later"}) for a in last for b in body.first]
     never = TRUE if i.runs is None else opposite(substitute(i.runs, {i.count.name: const(0, dtype_of(i.count.type))}))
     never = never if around and all(x.open == FALSE for x in gone) else TRUE
     head = (Reached(a) for a in i.items if isinstance(a, Access) and a.place.stmt is i.place.stmt)  # a condition is read once more than the body is run
-    return Ends(body.first, (*last, *head, *(r for x in gone for r in x.last)), never, tuple(x for x in body.leaps if x.kind not in ("continue", "break")))
+    return Ends(body.first, (*last, *head, *(r for x in gone for r in x.last)), never, tuple(ended))
 
 
-def _branch(i: Branch, trips: Trips, out: list[Pair], barred: bool) -> Ends:
+def _branch(i: Branch, trips: Trips, out: list[Pair], barred: bool, left: bool) -> Ends:
     """The ends of both arms; of one that ends with a jump, where that goes."""
     s = i.place.stmt
     ends, leaps = [], list[Leap]()
     for arm, block, cond in zip(i.arms, (s.then, s.orelse) if isinstance(s, n.If) else ((), ()), (i.cond, opposite(i.cond)), strict=True):
-        made = _ends(arm, trips, out)
+        made = _ends(arm, trips, out, left)
         leaps += [Leap(x.kind, x.last, both(cond, x.open)) for x in made.leaps]
         jump = block[-1] if block else None
         if isinstance(jump, n.Jump):

@@ -65,15 +65,21 @@ def changed(s: n.Stmt, env: Env) -> set[str]:
 
 
 def few_trips(s: n.For, lo: n.Expr, hi: n.Expr, env: Env) -> range | None:
-    """The trips of a loop that are walked one by one: few, of statements that compute with registers and lanes alone, and leave it nowhere."""
+    """The trips of a loop that are walked one by one: few, of statements that compute with registers and lanes alone, and leave it nowhere. One that makes
+    elements of a private array of each other (`v[k] += v[k - 1]`) may do so under conditions, and read global memory, too."""
     first, last, step = int_value(lo), int_value(hi), int_value(s.step)
     if first is None or last is None or not step or not 0 < len(range(first, last, step)) <= MOST_TRIPS or len(s.body) > MOST_STATEMENTS:
         return None
     own = {x.buffer.name for x in s.body if isinstance(x, n.Alloc) and x.buffer.space in ("register", "fragment")} | env.memory.keys()
+    written = {x.at for x in walk(s) if isinstance(x, n.Store)}
+    chained = any(isinstance(x, n.Load) and x.at.buffer.name in env.memory and x.at not in written and any(x.at.buffer == w.buffer for w in written)
+                  for x in walk(s))
     for x in walk(s):
-        if isinstance(x, n.Stmt) and x is not s and not isinstance(x, (n.Let, n.Alloc, n.Store)):
+        if isinstance(x, n.Stmt) and x is not s and not isinstance(x, (n.Let, n.Alloc, n.Store, *((n.If,) if chained else ()))):
             return None
-        if isinstance(x, n.Region) and (x.buffer.name not in own or x.buffer.name in env.views):
+        outside = isinstance(x, n.Region) and x.buffer.name not in own and not (
+            chained and x.buffer.space == "global" and not any(x.buffer == w.buffer for w in written))
+        if isinstance(x, n.Region) and (outside or x.buffer.name in env.views):
             return None
         if isinstance(x, n.Call) and (x.of is not None or (not instruction(x.fn).is_pure and instruction(x.fn).level != "warp")):
             return None

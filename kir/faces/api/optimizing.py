@@ -13,7 +13,7 @@ from kir.gate.gpu.relative import program_problem
 from kir.gate.proved.unsaid import require_own
 from kir.hardware.target import target as named
 from kir.learning.optimize.events import Recorder
-from kir.learning.optimize.inputs import Subject, shape_for, subject
+from kir.learning.optimize.inputs import Subject, shape_for, sizes_in, subject
 from kir.learning.optimize.judge import CpuJudge
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.policy import load
@@ -23,6 +23,7 @@ from kir.learning.tune.device import with_shape
 from kir.problem import load_problem
 from kir.rewrite import Trace
 from kir.rewrite.residue import Residue
+from kir.surface.launches.values import asked_at
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +65,8 @@ def optimize(kernel: Source = "", problem: str = "", *, shape: str = "", surface
              compiles: bool = True) -> Faster:
     """A faster kernel, searched for under a budget; every candidate passes the CPU gate, and times are modelled. Without a kernel the naive program of the
     problem is made faster; without a problem the kernel itself says what is right. Raises :class:`KirError` as `kir optimize` does."""
-    one = _subject(kernel, problem)
+    with asked_at(sizes_in(shape)):
+        one = _subject(kernel, problem)
     at = shape_for(one, shape)
     setting = Setting(with_shape(one.problem, at), at, named(target), "" if surface == "any" else surface or one.surface)
     judge = CpuJudge(setting, None, compiles)

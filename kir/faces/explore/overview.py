@@ -12,7 +12,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.base.notices import notices
 from kir.faces.api.kernels import Kernel, Walked, apply, read, sites_of, walk
-from kir.faces.explore.settings import Settings, settings
+from kir.faces.explore.settings import Settings, asked_sizes, settings
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.ir.printer import program_text
@@ -29,6 +29,7 @@ from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Step
 from kir.lineage.records.speedup import speedups
 from kir.rewrite.registry import pass_class
+from kir.surface.launches.values import asked_at
 from kir.surface.reading import own_surface
 
 LOOKING = 0.35
@@ -117,9 +118,10 @@ def overview(file: str, binding: Path | Binding | None = None, problem: str = ""
     `at` are the sizes at which figures are modelled, by default those of the call that the file shows, or large ones. Raises :class:`KirError` as reading the
     kernel does, and UsageError KIR-C002 as `settings` does; a kernel that the gate refuses is told with the reasons."""
     begun = time.monotonic()
-    kernel = read(file, binding, problem)
-    with notices():
-        called = called_with(file) if binding is None else None
+    with asked_at(asked_sizes(at, "kir explain") if at else {}):
+        kernel = read(file, binding, problem)
+        with notices():
+            called = called_with(file) if binding is None else None
     chosen = settings(kernel.program, problem, at, device, called, "kir explain")
     surface = own_surface(kernel.program, kernel.surface)
     costs = modelled(kernel.program, tuple(sorted(chosen.sizes.items())), chosen.device, surface)

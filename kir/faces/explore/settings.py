@@ -37,7 +37,7 @@ def settings(program: Program, problem: str = "", at: str = "", device: str = ""
     does."""
     most = {p.name: p.of.range[1] for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)}
     wanted = [*most]
-    found = _given(at, subject) if at else _of_problem(problem, program) if problem else usual_sizes(program, called)
+    found = asked_sizes(at, subject) if at else _of_problem(problem, program) if problem else usual_sizes(program, called)
     missing = [name for name in wanted if name not in found]
     if missing:
         raise usage("KIR-C002", f"no size for '{missing[0]}'", subject=subject, needs=",".join(f"{name}=.." for name in wanted))
@@ -52,7 +52,8 @@ def settings(program: Program, problem: str = "", at: str = "", device: str = ""
     return Settings({name: found[name] for name in wanted}, target(device or "h200"))
 
 
-def _given(text: str, subject: str) -> dict[str, int]:
+def asked_sizes(text: str, subject: str) -> dict[str, int]:
+    """Sizes as a person types them, `M=4096,N=4096`. Raises UsageError KIR-C002 for a text that gives none."""
     parts = dict(part.partition("=")[::2] for part in text.split(",") if part.strip())
     if not parts or not all(value.strip().isdigit() for value in parts.values()):
         raise usage("KIR-C002", f"'{text}' gives no sizes", subject=subject, needs="M=..,N=..")

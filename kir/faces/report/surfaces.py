@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kir.base.dataclass import dataclass
 from kir.faces.report.chart import Chart, chart
@@ -32,11 +33,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """An intent and its cells, a column each."""
+    """An intent and its cells, a column each, with its number on the page."""
 
     intent: str
     claim: str
     cells: tuple[Cell, ...]
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,21 +55,41 @@ class Column:
     overall: tuple[tuple[str, float], ...]
     naive: str
     held: tuple[int, int]
+    number: int
+    said: tuple[str, ...] = ()
 
 
-def surfaces(lineages: Sequence[tuple[Lineage, Folder]], diff_html: DiffHtml) -> str:
-    """The HTML of the comparison. ``diff_html`` renders the structural difference of two programs as an HTML fragment."""
+@dataclass(frozen=True)
+class Block:
+    """The lineages of one problem: their columns, the intents of any of them, how many of those are in all, and whether they end in one program."""
+
+    problem: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    shared: int
+    one: bool
+
+
+def surfaces(lineages: Sequence[tuple[Lineage, Folder]], diff_html: DiffHtml, said: Mapping[str, Sequence[str]] | None = None) -> str:
+    """The HTML of the comparison. ``diff_html`` renders the structural difference of two programs as an HTML fragment; ``said`` holds, by the names of
+    folders, sentences to show with a lineage (what was measured elsewhere, say)."""
     steps = [shown(lineage, folder, diff_html) for lineage, folder in lineages]
     ends = form_hashes([folder.program(lineage.states[-1]) for lineage, folder in lineages])
     numbers = {each: number for number, each in enumerate(dict.fromkeys(ends), start=1)}
     problems = [*dict.fromkeys(lineage.header.problem or "no problem" for lineage, _ in lineages)]
-    one = len({(lineage.header.problem, at) for (lineage, _), at in zip(lineages, ends, strict=True)}) == len(problems)
-    columns = [_column(lineage, folder, numbers[at], own) for (lineage, folder), at, own in zip(lineages, ends, steps, strict=True)]
-    naive = all(lineage.outcome.ended == "naive" for lineage, _ in lineages)
-    rows = intent_rows(steps)
-    shared = sum(all(cell.steps for cell in row.cells) for row in rows)
+    columns = [_column(lineage, folder, numbers[at], own, place, tuple((said or {}).get(folder.root.name, ())))
+               for place, ((lineage, folder), at, own) in enumerate(zip(lineages, ends, steps, strict=True), start=1)]
+    blocks, first = list[Block](), 1
+    for problem in problems:
+        mine = [i for i, (lineage, _) in enumerate(lineages) if (lineage.header.problem or "no problem") == problem]
+        rows = tuple(replace(row, number=number) for number, row in enumerate(intent_rows([steps[i] for i in mine]), start=first))
+        first += len(rows)
+        shared = sum(all(cell.steps for cell in row.cells) for row in rows)
+        blocks.append(Block(problem, tuple(columns[i] for i in mine), rows, shared, len({ends[i] for i in mine}) == 1))
     return render("surfaces.html.j2", {
-        "columns": columns, "rows": rows, "problems": problems, "one": one, "naive": naive, "shared": shared, "end": ends[0],
+        "columns": columns, "blocks": blocks, "problems": problems, "one": all(each.one for each in blocks), "end": ends[0],
+        "naive": all(lineage.outcome.ended == "naive" for lineage, _ in lineages),
+        "written": sorted({lineage.header.surface for lineage, _ in lineages}),
     })
 
 
@@ -94,9 +116,10 @@ def _cell(steps: Sequence[Shown]) -> Cell:
     return Cell(tuple(steps), {target: math.prod(each.speedup.get(target, 1.0) for each in steps) for target in targets})
 
 
-def _column(lineage: Lineage, folder: Folder, end: int, steps: Sequence[Shown]) -> Column:
+def _column(lineage: Lineage, folder: Folder, end: int, steps: Sequence[Shown], number: int, said: tuple[str, ...]) -> Column:
     slow, fast = lineage.states[-1].modelled, lineage.start.modelled
     overall = tuple((target, slow[target] / fast[target]) for target in sorted(slow) if fast.get(target))
     intents = len({each.step.intent for each in steps if each.realized})
     compiled = sum(each.compiled for each in steps)
-    return Column(lineage, chart(lineage), roofline(lineage), end, compiled, intents, overall, folder.store.get(lineage.states[-1].text), held(steps))
+    naive = folder.store.get(lineage.states[-1].text)
+    return Column(lineage, chart(lineage), roofline(lineage), end, compiled, intents, overall, naive, held(steps), number, said)

@@ -44,10 +44,12 @@ SHARED_BYTES = 1 << 20
 class Shared:
     """What the gates of one search have in common, so that they ask the oracle once and not for each candidate: what it said, and the seeds of calls that
     are compared at timed shapes. `secret` is drawn anew for each search and told to no candidate, whose processes see neither files nor one another; which
-    of its calls are drawn from those seeds is secret too, and differs from verdict to verdict."""
+    of its calls are drawn from those seeds is secret too, and differs from verdict to verdict. With `every`, what is said at shapes that are not timed is kept
+    too: for verdicts that all have one secret (`Options`)."""
 
     secret: int
     answers: Answers
+    every: bool = False
 
     def seed(self, at: Shape, place: int) -> int:
         """The seed of a call at a shape."""
@@ -56,8 +58,8 @@ class Shared:
 
 
 @contextmanager
-def sharing() -> Iterator[Shared]:
-    """A secret and a folder for one search, which goes with it; what a killed one has left goes first."""
+def sharing(every: bool = False) -> Iterator[Shared]:
+    """A secret and a folder for one search, which goes with it; what a killed one has left goes first. `every`: see :class:`Shared`."""
     place = Path(tempfile.gettempdir())
     for left in place.glob(f"{FOLDER}*"):
         with suppress(OSError), open(left / "owner", "rb") as owner:
@@ -65,7 +67,7 @@ def sharing() -> Iterator[Shared]:
             shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=FOLDER, ignore_cleanup_errors=True) as folder, open(Path(folder) / "owner", "wb") as owner:
         fcntl.flock(owner, fcntl.LOCK_EX)
-        yield Shared(secrets.randbits(64), Answers(Path(folder) / "arrays"))
+        yield Shared(secrets.randbits(64), Answers(Path(folder) / "arrays"), every)
 
 
 def serve(channel: socket.socket) -> None:
@@ -132,7 +134,7 @@ class Oracle:
         else:
             where = str(problem.folder) if not problem.dtype else f"{problem.folder}:{problem.dtype}"
             child.ask({"op": "load", "problem": where}, seconds=120)
-        return cls(child, problem, shared if type(problem) is Problem else None)
+        return cls(child, problem, None if isinstance(problem, ProgramProblem) else shared)
 
     def inputs(self, at: Shape, seed: int, distribution: str, keep: bool = False) -> dict[str, Array]:
         """Inputs of the problem, drawn there; with `keep`, of a seed that gates share, drawn once for all of them. Raises ChildGone."""
@@ -146,7 +148,7 @@ class Oracle:
 
     def compare(self, at: Shape, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Comparison:
         """The problem's comparison of outputs, by the problem's names. Raises ChildGone."""
-        if self.shared is not None and "timed" in at.tags and sum(a.nbytes for a in inputs.values()) >= SHARED_BYTES:
+        if self.shared is not None and _keeps(self.shared, at, inputs):
             key, kept = key_of(self.problem, at, "expected", digest(inputs)), self.shared.answers.kept
             return self.problem.compare_with(outputs, inputs, at, lambda: _pair(kept(key, lambda: self._expected(at, inputs))))
         message = {"op": "compare", "shape": _shape(at), "inputs": _about(inputs), "outputs": _about(outputs)}
@@ -157,6 +159,11 @@ class Oracle:
     def _expected(self, at: Shape, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
         answer, blobs = self.child.ask({"op": "expected", "shape": _shape(at), "inputs": _about(inputs)}, [_bytes(a) for a in inputs.values()], SECONDS)
         return _arrays(answer["exact"], blobs), _arrays(answer["bounds"], blobs[len(answer["exact"]):])
+
+
+def _keeps(shared: Shared, at: Shape, inputs: Mapping[str, Array]) -> bool:
+    """Whether what is right for inputs is kept."""
+    return (shared.every or "timed" in at.tags) and sum(a.nbytes for a in inputs.values()) >= SHARED_BYTES
 
 
 def _pair(parts: tuple[dict[str, Array], ...]) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -173,7 +180,7 @@ class OwnOracle(Oracle):
         return self._answered(lambda: self.problem.inputs(at, seed, distribution))
 
     def compare(self, at: Shape, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Comparison:
-        if self.shared is not None and "timed" in at.tags and sum(a.nbytes for a in inputs.values()) >= SHARED_BYTES:
+        if self.shared is not None and _keeps(self.shared, at, inputs):
             return super().compare(at, inputs, outputs)
         return self._answered(lambda: self.problem.compare(outputs, inputs, at))
 

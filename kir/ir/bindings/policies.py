@@ -1,5 +1,5 @@
-"""Cache policies and orders of atomics that a setting decides: `evict_by_NAME` is the eviction policy that the meta NAME holds, a text or nothing, and
-`order_by_NAME` the order of an atomic."""
+"""Cache policies and orders of atomics that a setting decides: `evict_by_NAME` is the eviction policy that the meta NAME holds, a text or nothing,
+`cached_by_NAME` the cache modifier, and `order_by_NAME` the order of an atomic."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from kir.base.diagnostic import error
 from .. import nodes as n
 from ..visit import transform, walk
 
+CACHED_BY = "cached_by_"
 EVICTED_BY = "evict_by_"
 ORDERED_BY = "order_by_"
 ORDERS = frozenset({"relaxed", "acquire", "release", "acq_rel"})
 POLICIES = frozenset({"", "evict_first", "evict_last", "evict_normal"})
 """Texts that Triton takes as an eviction policy; `evict_normal` is what an access has without one."""
+MODIFIERS = frozenset({"", ".ca", ".cg", ".cv", ".wb", ".cs", ".wt"})
+"""Texts that Triton takes as a cache modifier of a load or a store."""
 
 
 def settled(program: n.Program, settings: Mapping[str, object]) -> n.Program:
     """The program with each policy and order that a setting decides in words. Raises KirError KIR-F012 for a setting that is none."""
-    if not any(EVICTED_BY in x.cache if isinstance(x, (n.Load, n.Store)) else _order(x) for k in program.kernels for s in k.body for x in walk(s)):
+    if not any(_decided(x) if isinstance(x, (n.Load, n.Store)) else _order(x) for k in program.kernels for s in k.body for x in walk(s)):
         return program
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, (n.Load, n.Store)) and EVICTED_BY in new.cache:
+        if isinstance(new, (n.Load, n.Store)) and _decided(new):
             return replace(new, cache=_word(new.cache, settings))
         if isinstance(new, n.Call) and (name := _order(new)):
             value = settings.get(name) or "acq_rel"  # as Triton has it where nothing is said
@@ -43,12 +46,31 @@ def _order(x: n.Node) -> str:
     return said.removeprefix(ORDERED_BY) if said.startswith(ORDERED_BY) else ""
 
 
+def _decided(x: n.Load | n.Store) -> bool:
+    """Whether a setting decides some of the cache policy of an access."""
+    return EVICTED_BY in x.cache or x.cache.startswith(CACHED_BY)
+
+
+def parts_of(cache: str) -> tuple[str, str, str]:
+    """A cache policy as the meta that holds its modifier, the meta that holds its eviction policy, and the words beside; "" for what no meta decides."""
+    before, _, evicted = cache.partition(EVICTED_BY)
+    modified = before.startswith(CACHED_BY)
+    name = before.removeprefix(CACHED_BY).rstrip("_") if modified else ""
+    rest = [] if modified else [before.rstrip("_")]
+    for word in ("volatile", "evict_first", "evict_last"):  # what stands behind a name of the two
+        last = evicted or name
+        if last.endswith(f"_{word}"):
+            rest.append(word)
+            evicted, name = (evicted.removesuffix(f"_{word}"), name) if evicted else ("", name.removesuffix(f"_{word}"))
+    return name, evicted, "_".join(w for w in rest if w)
+
+
 def _word(cache: str, settings: Mapping[str, object]) -> str:
-    before, _, name = cache.partition(EVICTED_BY)
-    volatile = name.endswith("_volatile") and name not in settings
-    name = name.removesuffix("_volatile") if volatile else name
-    value = settings.get(name) or ""
+    name, evicted, rest = parts_of(cache)
+    modifier, value = settings.get(name) or "", settings.get(evicted) or ""
+    if modifier not in MODIFIERS:
+        raise error("KIR-F012", f"meta '{name}' is {modifier!r}, and a cache modifier is meant", needs=f"one of {', '.join(sorted(MODIFIERS - {''}))}")
     if value not in POLICIES:
-        raise error("KIR-F012", f"meta '{name}' is {value!r}, and an eviction policy is meant", needs=f"one of {', '.join(sorted(POLICIES - {''}))}")
-    words = (before.rstrip("_"), "" if value == "evict_normal" else str(value), "volatile" if volatile else "")
-    return "_".join(w for w in words if w)
+        raise error("KIR-F012", f"meta '{evicted}' is {value!r}, and an eviction policy is meant", needs=f"one of {', '.join(sorted(POLICIES - {''}))}")
+    first, _, last = rest.rpartition("_") if rest.endswith("volatile") else (rest, "", "")
+    return "_".join(w for w in (str(modifier).lstrip("."), first, "" if value == "evict_normal" else str(value), last) if w)

@@ -1,8 +1,8 @@
 """Predicate N: what a program must be to count as naive, the end of every lineage.
 
 Scalar serial code: each work item (an element, a row, a head's column) is computed by one thread, with private scalars, tables of literals, private
-arrays no larger than the state that the problem declares (without a problem: one with an element for each of a whole row of an output, which it becomes),
-and row-major tensors in global memory. `is_naive` lists every clause that a
+arrays no larger than the state that the problem declares (without a problem: one with an element for each of a whole row of an output, which it becomes,
+or one that the rounds of a recurrence hand on), and row-major tensors in global memory. `is_naive` lists every clause that a
 program violates, with its anchor.
 """
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import Path, anchors, child_blocks
+from kir.ir.measures.recurrences import states
 from kir.ir.printer import expr_text, region_text
 from kir.ir.rules.wellformed import parts
 from kir.ir.types import TileType, dtype_of
@@ -107,7 +108,7 @@ class _Kernel:
         self.program, self.kernel, self.work_item, self.scatter = program, kernel, work_item, scatter
         self.free = list(state)
         self.outputs = {q.name for q in program.params if q.role in ("out", "inout")}
-        self.rows = _rows(kernel, self.outputs) if work_item is None and not state else frozenset()
+        self.rows = _rows(kernel, self.outputs) | states(kernel, self.outputs) if work_item is None and not state else frozenset()
         self.definitions: dict[str, frozenset[str]] = {}
         self.axes_used: set[str] = set()
 
@@ -216,7 +217,7 @@ class _Kernel:
             x.dst.buffer.name for x in statements(self.kernel.body) if isinstance(x, n.Copy))
 
     def allowed(self, b: n.Buffer) -> bool:
-        """Whether a declared private array covers `b`, each of which is used once, or it becomes a row of an output."""
+        """Whether a declared private array covers `b`, each of which is used once, or it becomes a row of an output, or is a recurrence's state."""
         if b.name in self.rows:
             return True
         for x in self.free:

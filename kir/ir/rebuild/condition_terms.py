@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kir.ir import nodes as n
-from kir.ir.types import mention
+from kir.ir.types import BOOL, mention
 
 
 def condition_term(e: n.Expr) -> str:
@@ -19,6 +19,8 @@ def condition_term(e: n.Expr) -> str:
             return condition_term(e.x)
         case n.Unary():
             return f"{e.op}({condition_term(e.x)})"
+        case n.Binary(op="and" | "or") if e.type != BOOL:
+            return f"bits_{e.op}({condition_term(e.a)},{condition_term(e.b)})"
         case n.Binary():
             return f"{e.op}({condition_term(e.a)},{condition_term(e.b)})"
         case n.Select():

@@ -310,6 +310,12 @@ def _sizes(problem: Problem, axes: Mapping[str, Mapping[str, object]]) -> Mappin
     return {k: int(str(values[k])) for k in names} if all(values.get(k) is not None for k in names) else None
 
 
+def sizes_in(shape: str) -> dict[str, int]:
+    """The sizes that a shape is asked for by, `M=64,N=64`; none for one that is asked for by its name."""
+    parts = dict(part.partition("=")[::2] for part in shape.split(","))
+    return {name.strip(): int(value) for name, value in parts.items()} if all(value.strip().isdigit() for value in parts.values()) else {}
+
+
 def shape_for(one: Subject, text: str, on: Literal["cpu", "gpu"] = "cpu") -> Shape:
     """The shape to be fast at: as asked, as the input says, or the first timed one that the kernel takes; of a kernel that is its own problem, what host code
     calls it with, or usual sizes. Raises UsageError KIR-G902."""

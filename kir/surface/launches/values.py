@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import field
+from types import MappingProxyType
 
 from kir.base.dataclass import dataclass, replace
 from kir.ir import build
@@ -19,6 +22,19 @@ STRIDING = re.compile(r"stride|pitch|^ld[a-z]?$|^leading_dim", re.IGNORECASE)
 """Names of sizes that are steps from one row to the next."""
 FEW = 8
 """What one is taken for of which each step has an instruction, or each element a register, of its own."""
+
+_ASKED: ContextVar[Mapping[str, int]] = ContextVar("asked_sizes", default=MappingProxyType({}))
+
+
+@contextmanager
+def asked_at(sizes: Mapping[str, int]) -> Iterator[None]:
+    """Host code read within is read as a call with these sizes runs it: by the author's names for them, such as `cols`. Compile-time values that follow from
+    a size (`next_power_of_2(cols)`) are what they are in that call, before any call that the file shows."""
+    token = _ASKED.set(MappingProxyType({**sizes}))
+    try:
+        yield
+    finally:
+        _ASKED.reset(token)
 
 
 def taken_for(sizes: int) -> int:
@@ -295,6 +311,8 @@ class Known:
             e = self.resolved(e)
             if isinstance(e, n.Var) and e.name.startswith("host_"):
                 self.names[e.name] = min(self.names.get(e.name, (9, "")), (rank, name))
+                if name in (asked := _ASKED.get()):
+                    self.examples[e.name] = asked[name]
 
     def example(self, e: n.Expr) -> int | None:
         """What a number is in the call that was seen."""

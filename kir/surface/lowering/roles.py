@@ -164,6 +164,7 @@ def issue(state: State, s: n.Stmt) -> None:
     """What a team does once, by its first thread. What a copy fills that signals an mbarrier is waited for; before it, all threads of the CTA are done
     with that memory. Roles say so by mbarriers of their own."""
     waited_for = False
+    meets(state, s)
     for x in walk(s):
         match x:
             case n.Copy():
@@ -176,6 +177,15 @@ def issue(state: State, s: n.Stmt) -> None:
                 pass
     giving_back = released(state, s)
     state.put(n.If(build.compare("eq", state.lane, 0), (s,)), settled=giving_back or waited_for)
+
+
+def meets(state: State, s: n.Stmt) -> None:
+    """Notes the mbarriers of a statement: none is used before all threads know that it is initialized. Roles begin behind a barrier."""
+    for x in walk(s) if not has_roles(state.kernel) else ():
+        used = x.args if isinstance(x, n.Call) else (x.signal,) if isinstance(x, n.Copy) else ()
+        for r in used:
+            if isinstance(r, n.Region) and r.buffer.dtype.name == "mbarrier":
+                state.touch(r, "write" if isinstance(x, n.Call) and x.fn == "mbar_init" else "read")
 
 
 def product(state: State, s: n.Mma) -> None:

@@ -124,6 +124,7 @@ def _eval(state: State, s: n.Eval) -> None:
     if c.of is None and c.fn in ("assume", "assertion") and any(isinstance(a.type, TileType) for a in c.args if isinstance(a, n.Expr)):
         return
     if c.of is None and c.fn in roles.WAITS and not (instruction(c.fn).level == "warpgroup" and state.team != warpgroups.WARPGROUP):
+        roles.meets(state, s)
         state.put(replace(s, call=c))
         return
     if c.of is None and c.fn == "async_wait":

@@ -4,17 +4,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from kir.backends.cuda.output.emit import header
+from kir.backends.cuda.output.emit import _closed, header
 from kir.base.diagnostic import KirError
 from kir.gate import gate_cpu, realized
 from kir.hardware.target import target
+from kir.interp import run
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.problem import load_problem
 from kir.rewrite.guard import with_otherwise
 from kir.surface import Backend, backend
+from tests.kir.gate.proved.programs_asynchronous import right as asynchronous
 from tests.programs import EXPERTS, parsed
 from tests.round_trips import CUDA
 
@@ -50,10 +53,25 @@ def test_device_functions_wrap_one_instruction_each() -> None:
         assert re.search(rf"\b{name}\b", text)
 
 
+def test_device_functions_stand_in_one_order_whatever_was_written_before() -> None:
+    orders = []
+    for first in ("tma_store_2d", "tma_load_2d"):
+        header.cache_clear()
+        assert header()[first]
+        orders.append(_closed({"tma_load_2d", "tma_store_2d", "mbar_init"}))
+    assert orders == [["shared_address", "mbar_init", "tma_load_2d", "tma_store_2d"]] * 2
+
+
 def test_only_used_device_functions_are_written(cuda: Backend) -> None:
     text = cuda.emit(parse_program(threaded("Y[i, t] = X[i, t] * 2.0"), "p.kir")).text
     assert "asm" not in text and "template" not in text
     assert "Y[static_cast<long long>(i) * 64 + t] = X[static_cast<long long>(i) * 64 + t] * 2.0f;" in text
+
+
+def test_no_thread_uses_an_mbarrier_before_it_is_initialized(cuda: Backend) -> None:
+    text = cuda.emit(asynchronous("a box for the whole CTA")).text
+    order = re.findall(r"mbar_init\(&|__syncthreads|mbar_arrive_expect\(&|mbar_try_wait\(&", text)
+    assert order == ["mbar_init(&", "__syncthreads", "mbar_arrive_expect(&", "mbar_try_wait(&"]
 
 
 def test_every_emitted_statement_has_its_lines(cuda: Backend) -> None:
@@ -101,6 +119,7 @@ REFUSED = {
         "shared s: f32[2]\nshared full: mbarrier\nfor t in 0..64 parallel thread\n  if t == 0\n    copy X[i, 0 +: 2] -> s via tma signal full"),
         "main/2/body/0/then/0"),
     "half-precision mathematics": ("KIR-B004", threaded("let h = exp(cast(X[i, t], f16))"), "main/0/body/0"),
+    "a maximum of doubles": ("KIR-B004", threaded("let h = max_nan(cast(X[i, t], f64), 1.0:f64)"), "main/0/body/0"),
     "leading zeros of a narrow number": ("KIR-B004", threaded("let h = clz(cast(i, i16))"), "main/0/body/0"),
     "an instruction without a spelling": ("KIR-B008", threaded("let h = exp2_approx(1:u32)"), "main/0/body/0"),
     "too many threads": ("KIR-B007", body("pass", threads=2048), "main"),
@@ -192,3 +211,16 @@ def test_the_host_chooses_between_a_kernel_for_some_sizes_and_one_for_all_others
     unsaid = backend("cuda").emit(with_otherwise(parse_program(text.format("  fact popc(N) == 1\n"), "twice.kir"), every))
     assert not unsaid.launch and "popc(N)" in unsaid.unlaunched
     assert unsaid.whole().endswith(f"// Nothing here launches this: {unsaid.unlaunched}.\n"), "what C++ cannot say of a choice is told, not left out"
+
+
+@pytest.mark.parametrize(("layout", "declared"), [(" layout strides(1, 2)", "s = [256]"), (" layout strides(136, 1)", "s = [2, 136]"), ("", "s = [2, 128]")])
+def test_an_array_with_its_axes_in_another_order_is_told_flat(cuda: Backend, tmp_path: Path, layout: str, declared: str) -> None:
+    """What is read of it as rows and columns has columns below zero: `s[cur + (127 - t) * 2]` is no element of row 1 (found by passes over kernels)."""
+    p = parse_program(f"kir 1\nprogram parity\n  in x: f32[128]\n  out y: f32[128]\nkernel parity grid (b: 1) threads 128\n  shared s: f32[2, 128]{layout}\n"
+                      "  for t in 0..128 parallel thread\n    s[0, t] = x[t]\n    barrier()\n    register cur: i32 = 0\n    for k in 0..3\n"
+                      "      s[cur ^ 1, t] = s[cur, -t + 127] * 2.0\n      cur = cur ^ 1\n      barrier()\n    y[t] = s[cur, t]\n", "p.kir")
+    emitted, x = cuda.emit(p), np.arange(128, dtype=np.float32)
+    assert declared in emitted.bindings[0][1]
+    again = CUDA.read_back(p, tmp_path)
+    found = run(again, {again.params[0].name: x, again.params[1].name: np.zeros_like(x)}, mode="check")
+    assert not found.errors and (found.outputs[again.params[1].name] == x[::-1] * 8).all()

@@ -434,6 +434,13 @@ def test_what_single_threads_do_is_said_and_read_back(tilelang: Backend, what: s
     assert alpha_equal(again, form(normalize(p))), program_text(again)
 
 
+def test_one_of_two_comparisons_is_no_chain_of_them(tilelang: Backend) -> None:
+    lines = "  for t in 0..32 parallel thread\n    let x = load(X[row, t] else 0.0:f16 clip)\n    register on: bool = x < 1.0:f16 ^ x > 2.0:f16\n"
+    lines += "    Y[row, t] = select(on, 1.0, 0.0) clip\n"
+    p = parse_program(re.sub(r"kernel main .*\n", "kernel main grid (row: N) threads 32\n", HEAD) + lines, "p.kir")
+    assert re.search(r"init=\(x < .*\) != \(x > .*\)\)", text := tilelang.emit(p).text), text
+
+
 def test_an_approximation_needs_fast_math(tilelang: Backend) -> None:
     p = parse_program(HEAD + "  Y[row * 16 +: 16, 0 +: 64] = exp2_approx(cast(load(X[row * 16 +: 16, 0 +: 64] else 0.0:f16 clip), f32)) clip\n", "p.kir")
     assert [(d.id, "fast math" in d.message) for d in tilelang.accepts(p)] == [("KIR-B008", True)]

@@ -196,6 +196,12 @@ def test_refusals_name_their_place(triton: Backend, what: str) -> None:
     assert refused.value.diagnostics == found
 
 
+def test_a_function_that_reads_a_size_of_the_program_is_refused(triton: Backend) -> None:
+    function = "function last(global V: f32[N]) -> f32\n  return V[N - 1]\n"
+    p = parse_program(body("Y[i] = last(&X)").replace("kernel main", f"{function}kernel main"), "p.kir")
+    assert "a function reads 'N' of the program" in [d.message for d in triton.accepts(p)]
+
+
 def test_all_refusals_are_found_in_one_run(triton: Backend) -> None:
     lines = "shared S: f32[64]\nfor t in 0..4\n  let m = reduce(X[0 +: 64], axis=0, op=max_nan)\nlet x = X[0 +: 48]"
     p = parse_program(body(lines), "p.kir")

@@ -257,7 +257,7 @@ def kernel(src, addresses, n, TABLE: tl.constexpr, B: tl.constexpr):
         tl.store(p + 2 * n + i, tl.load(p + i, mask=i < n, other=0.0) + tl.load(src + i, mask=i < n, other=0.0), mask=i < n)
     else:
         p = first(addresses, 0)
-        tl.store(p + i, tl.load(src + i, mask=i < n, other=0.0).to(p.dtype.element_ty), mask=i < n)
+        tl.store(tl.max_contiguous(p + i, B), tl.load(src + i, mask=i < n, other=0.0).to(p.dtype.element_ty), mask=i < n)
 """
 
 
@@ -271,8 +271,60 @@ def test_an_address_made_of_an_integer_is_a_place_in_all_memory(tmp_path: Path) 
     np.testing.assert_array_equal(out, want)
     text = written_back(tmp_path, ADDRESSED)
     assert "tl.pointer_type(tl.uint8)" in text and "memory," not in text
+    # What is said of an address in bytes is said of its place in elements, and of address 0.
+    assert "= tl.multiple_of(p, 4)" in text
+    assert "tl.cast(0, tl.int64).to(tl.pointer_type(tl.uint8)), 16)" in " ".join(text.split()).replace(", )", ")") and "tl.max_contiguous(i, B)" in text, text
+    assert "multiple_of(p" not in written_back(tmp_path, ADDRESSED.replace("(p, 16)", "(p, 6)"))
     program = read(tmp_path, ADDRESSED)
     assert {q.name: dict(q.attrs).get("alias") for q in program.params if q.role != "size" and q.name != "n"} == {
         "src": "memory", "addresses": "memory", "memory": None}
     by_float = ADDRESSED.replace("tl.load(addresses + row), tl", "tl.load(addresses + row).to(tl.float32), tl")
     assert any("an address made of a number that is no integer" in s for s in opaque(read(tmp_path, by_float)))
+
+
+BETWEEN = """
+@triton.jit
+def kernel(first, out, y, seen, T, so, B: tl.constexpr):
+    i = tl.arange(0, B)
+    p = first
+    r, w = y, y + B
+    for t in range(0, T):
+        at = p + i
+        v = tl.load(at)
+        tl.store(out + t * so + i, v + 1.0)
+        p = out + t * so
+        tl.store(w + i, tl.load(r + i) + v)
+        r, w = w, r
+        tl.atomic_add(seen + t, 1, sem="release")
+        done = tl.atomic_add(seen + t, 0, sem="acquire")
+        while done < 1:
+            done = tl.atomic_add(seen + t, 0, sem="acquire")
+    tl.store(y + 2 * B + i, tl.load(p + i) + tl.load(r + i))
+
+@triton.jit
+def swapped(a, b, y, T, B: tl.constexpr):
+    i = tl.arange(0, B)
+    r = a
+    w = b
+    for t in range(0, T):
+        tl.store(w + i, tl.load(r + i) * 2)
+        tmp = r
+        r = w
+        w = tmp
+    tl.store(y + i, tl.load(r + i))
+"""
+
+
+def test_a_pointer_that_moves_between_two_tensors_in_a_loop(tmp_path: Path) -> None:
+    x = np.arange(4, dtype=np.float32)
+    given: dict[str, np.ndarray] = {"first": x, "out": np.zeros(12, np.float32), "y": np.zeros(12, np.float32), "seen": np.zeros(3, np.int32)}
+    out = execute(tmp_path, BETWEEN, given, metas={"B": 4}, scalars={"T": 3, "so": 4})
+    np.testing.assert_array_equal(out["out"].reshape(3, 4), x + np.arange(1, 4, dtype=np.float32)[:, None])
+    np.testing.assert_array_equal(out["y"][8:], (x + 3) + (3 * x + 3))
+    for rounds in (0, 3):
+        made = execute(tmp_path, BETWEEN, {"a": x, "b": x - 9, "y": np.zeros(4, np.float32)}, kernel="swapped", metas={"B": 4}, scalars={"T": rounds})
+        np.testing.assert_array_equal(made["y"], x * 2 ** rounds)
+    for name in ("kernel", "swapped"):
+        written_back(tmp_path, BETWEEN, name)
+    third = BETWEEN.replace("        w = tmp", "        w = y")
+    assert any("'r' changes its type in the loop" in s for s in opaque(read(tmp_path, third, "swapped")))

@@ -48,29 +48,32 @@ def through(p, mask, policy):
     return tl.load(p, mask=mask, other=0.0, eviction_policy=policy)
 
 @triton.jit
-def kernel(x, y, N, B: tl.constexpr, keep: tl.constexpr = ""):
+def kernel(x, y, N, B: tl.constexpr, keep: tl.constexpr = "", near: tl.constexpr = ""):
     i = tl.arange(0, B)
     v = through(x + i, i < N, keep)
     if keep == "evict_last":
         v = v * 2
-    tl.store(y + i, v, mask=i < N, eviction_policy=keep)
+    tl.store(y + i, v, mask=i < N, cache_modifier=near, eviction_policy=keep)
 """
 
 
-@pytest.mark.parametrize(("keep", "times", "cache"), [("evict_last", 2, "evict_last"), ("", 1, ""), ("evict_normal", 1, "")])
-def test_an_eviction_policy_that_a_meta_holds(tmp_path: Path, keep: str, times: int, cache: str) -> None:
+@pytest.mark.parametrize(("keep", "near", "times", "cache"), [("evict_last", ".cg", 2, "cg_evict_last"), ("", "", 1, ""), ("evict_normal", ".wt", 1, "wt")])
+def test_a_cache_policy_that_metas_hold(tmp_path: Path, keep: str, near: str, times: int, cache: str) -> None:
     x = values(7)
-    out = execute(tmp_path, EVICTED, {"x": x, "y": np.zeros(7, np.float32)}, metas={"B": 8, "keep": keep}, scalars={"N": 7})
+    out = execute(tmp_path, EVICTED, {"x": x, "y": np.zeros(7, np.float32)}, metas={"B": 8, "keep": keep, "near": near}, scalars={"N": 7})
     np.testing.assert_array_equal(out["y"], x * np.float32(times))
     made = specialize(read(tmp_path, EVICTED), Binding(
-        recorded=True, grid=[1], metas={"B": 8, "keep": keep}, scalars={"N": 7}, tensors={k: Tensor(shape=[7], dtype="f32") for k in "xy"}))
+        recorded=True, grid=[1], metas={"B": 8, "keep": keep, "near": near}, scalars={"N": 7}, tensors={k: Tensor(shape=[7], dtype="f32") for k in "xy"}))
     assert {s.cache for s in statements(made.kernels[0].body) if isinstance(s, n.Store) and s.at.buffer.space == "global"} == {cache}
-    assert written_back(tmp_path, EVICTED).count("eviction_policy=keep") == 2
+    text = written_back(tmp_path, EVICTED)
+    assert text.count("eviction_policy=keep") == 2 and text.count("cache_modifier=near") == 1
 
 
-def test_an_eviction_policy_that_there_is_not(tmp_path: Path) -> None:
-    with pytest.raises(KirError, match="KIR-F012"):
-        execute(tmp_path, EVICTED, {"x": values(7), "y": np.zeros(7, np.float32)}, metas={"B": 8, "keep": "evict_soon"}, scalars={"N": 7})
+@pytest.mark.parametrize(("keep", "near", "meant"), [("evict_soon", "", "an eviction policy"), ("", ".zz", "a cache modifier")])
+def test_a_cache_policy_that_there_is_not(tmp_path: Path, keep: str, near: str, meant: str) -> None:
+    with pytest.raises(KirError, match=meant) as bad:
+        execute(tmp_path, EVICTED, {"x": values(7), "y": np.zeros(7, np.float32)}, metas={"B": 8, "keep": keep, "near": near}, scalars={"N": 7})
+    assert bad.value.diagnostics[0].id == "KIR-F012"
 
 
 def test_a_pointer_after_a_loop_that_may_not_run(tmp_path: Path) -> None:

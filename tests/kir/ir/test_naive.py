@@ -268,3 +268,43 @@ def test_one_loop_may_store_the_rows_that_are_held_to_several_outputs(second: st
             f"  for k in 0..4\n    V[m, k] = best[k]\n    {second}\n")
     found = is_naive(parse_program(text.replace("where", "place")))
     assert {v.clause for v in found} == (set() if allowed else {"state"})
+
+
+RECURRENCE = """kir 1
+program recurrence
+  size T: i32
+  in K: f32[T, 4]
+  in V: f32[T, 4]
+  out O: f32[T, 4]
+  out H: f32[4]
+kernel main grid (b: 1) threads 1
+  register h: f32[4{more}] = 0.0
+  for t in 0..T
+    for i in 0..4
+{update}
+    register o: f32 = 0.0
+    for i_1 in 0..4
+      {along}
+    {given}
+"""
+STATE = {"more": "", "update": "      h[i] = h[i] * 0.5 + K[t, i]", "along": "o = o + h[i_1] * V[t, i_1]", "given": "O[t, 0] = o"}
+HELD = {
+    "a row that each round goes along": ({}, True),
+    "a row of which each round finds an element": ({"along": "if K[t, i_1] > 0.0\n        o = h[cast(K[t, i_1], i32)]"}, True),
+    "both axes of it": ({"more": ", 4", "update": "      for j in 0..4\n        h[i, j] = h[i, j] * 0.5 + V[t, j]",
+                         "along": "for j_1 in 0..4\n        o = o + h[i_1, j_1]"}, True),
+    "columns that could be work items": ({"more": ", 4", "update": "      for j in 0..4\n        h[i, j] = h[i, j] * 0.5 + V[t, j]",
+                                          "along": "for j_1 in 0..4\n        O[t, j_1] = h[i_1, j_1]"}, False),
+    "elements that could be work items": ({"along": "O[t, 3 - i_1] = h[i_1]"}, False),
+    "what each round begins anew": ({"update": "      h[i] = K[t, i] * 2.0"}, False),
+    "rounds that give no results": ({"given": "H[0] = o"}, False),
+    "sums that are only used at the end": ({"along": "pass", "given": "O[t, 0] = V[t, 0]\n  register all: f32 = 0.0\n  for i_2 in 0..4\n"
+                                            "    all = all + h[i_2]\n  H[0] = all"}, False),
+}
+
+
+@pytest.mark.parametrize("case", HELD)
+def test_without_a_problem_what_a_recurrence_hands_on_may_be_held(case: str) -> None:
+    changed, allowed = HELD[case]
+    found = is_naive(parse_program(RECURRENCE.format(**{**STATE, **changed})))
+    assert [v.clause for v in found] == ([] if allowed else ["state"])

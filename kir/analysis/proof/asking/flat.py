@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections import Counter
 from math import gcd
-from typing import Any
 
+from kir.analysis.proof.asking.formulas import Formula
 from kir.analysis.proof.asking.terms import Sum, Terms, is_number, minus, plus, scaled
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
@@ -31,7 +31,7 @@ class Apart:
     def __init__(self, terms: Terms) -> None:
         self.terms, self.z3, self.used = terms, terms.z3, False
 
-    def condition(self, e: n.Expr, holds: bool = True) -> Any:
+    def condition(self, e: n.Expr, holds: bool = True) -> Formula:
         """A condition from which `e` follows, or its negation."""
         z3 = self.z3
         match e:
@@ -39,14 +39,14 @@ class Apart:
                 return self.condition(e.x, not holds)
             case n.Binary() if e.op in ("and", "or") and dtype_of(e.type).is_bool:
                 parts = [self.condition(e.a, holds), self.condition(e.b, holds)]
-                return z3.And(parts) if (e.op == "and") == holds else z3.Or(parts)
+                return z3.every(parts) if (e.op == "and") == holds else z3.some(parts)
             case n.Binary() if e.op in n.COMPARISONS and is_number(e.a) and is_number(e.b):
                 return self._compared(e.op if holds else OPPOSITE[e.op], minus(self.terms.sum(e.a), self.terms.sum(e.b)))
             case _:
                 told = self.terms.boolean(e)
-                return told if holds else z3.Not(told)
+                return told if holds else z3.no(told)
 
-    def _compared(self, op: str, s: Sum) -> Any:
+    def _compared(self, op: str, s: Sum) -> Formula:
         match op:
             case "eq":
                 return self.zero(s, DEEPEST)
@@ -57,29 +57,30 @@ class Apart:
             case _:
                 return self.negative(scaled(s if op == "gt" else plus(s, {(): 1}), -1), DEEPEST)
 
-    def negative(self, s: Sum, depth: int) -> Any:
+    def negative(self, s: Sum, depth: int) -> Formula:
         """From what s < 0 follows."""
         z3, out = self.z3, []
         for x in self._factors(s, depth):
             row, col, step = split(s, x)
             far, near = self.negative(row, depth - 1), self.negative(plus(row, {(): -1}), depth - 1)
-            out.append(z3.And(self.terms.atoms[x] >= 0, z3.Or(z3.And(far, self.negative(minus(col, step), depth - 1)),
-                                                                z3.And(near, self.negative(col, depth - 1)))))
-        return z3.Or(out) if out else self.terms.linear(s) < 0
+            below = z3.some((z3.every((far, self.negative(minus(col, step), depth - 1))), z3.every((near, self.negative(col, depth - 1)))))
+            out.append(z3.every((z3.compared("ge", self.terms.atoms[x], z3.number(0)), below)))
+        return z3.some(out) if out else z3.compared("lt", self.terms.linear(s), z3.number(0))
 
-    def zero(self, s: Sum, depth: int) -> Any:
+    def zero(self, s: Sum, depth: int) -> Formula:
         """From what s = 0 follows."""
-        out = [self.z3.And(self.zero(row, depth - 1), self.zero(col, depth - 1)) for row, col, _ in (split(s, x) for x in self._factors(s, depth))]
-        return self.z3.Or(out) if out else self.terms.linear(s) == 0
+        z3 = self.z3
+        out = [z3.every((self.zero(row, depth - 1), self.zero(col, depth - 1))) for row, col, _ in (split(s, x) for x in self._factors(s, depth))]
+        return z3.some(out) if out else z3.compared("eq", self.terms.linear(s), z3.number(0))
 
-    def other(self, s: Sum, depth: int) -> Any:
+    def other(self, s: Sum, depth: int) -> Formula:
         """From what s != 0 follows."""
         z3, out = self.z3, []
         for x in self._factors(s, depth):
             row, col, step = split(s, x)
             inside = [self.negative(minus(each, step), depth - 1) for each in (col, scaled(col, -1))]
-            out += [z3.And(self.zero(row, depth - 1), self.other(col, depth - 1)), z3.And(self.other(row, depth - 1), *inside)]
-        return z3.Or(out) if out else self.terms.linear(s) != 0
+            out += [z3.every((self.zero(row, depth - 1), self.other(col, depth - 1))), z3.every((self.other(row, depth - 1), *inside))]
+        return z3.some(out) if out else z3.compared("ne", self.terms.linear(s), z3.number(0))
 
     def _factors(self, s: Sum, depth: int) -> list[str]:
         """Factors of products, those of most products first; none where it has been taken apart so often."""

@@ -62,7 +62,7 @@ def command(
 
     from kir.base.store import claimed
     from kir.learning.optimize.forms.sized import at_its_own
-    from kir.learning.optimize.inputs import as_tuned, judged_for, shape_for, subject, with_sizes
+    from kir.learning.optimize.inputs import as_tuned, judged_for, shape_for, sizes_in, subject, with_sizes
 
     if learn:
         return _learned(learn, output)
@@ -72,6 +72,7 @@ def command(
     from kir.learning.optimize.policy import load
     from kir.learning.optimize.search import Budget
     from kir.learning.tune.device import with_shape
+    from kir.surface.launches.values import asked_at
 
     allowed, next_to_try = Budget.parse(budget), load(policy)
     if on == "gpu":
@@ -85,27 +86,28 @@ def command(
     if package:
         belong("optimize", "a single kernel", {"--problem": problem, "--bind": bind, "--shape": shape, "--in-place": in_place, "--log": log})
         return package_run(file, package, named(target), allowed, output, where)
-    one = subject(file, bind, problem)
-    _can_be_written(one, output, in_place)
-    given, one = one, with_sizes(one)
-    asked = [shape_for(one, text, on) for text in shape or [""]]
-    if len(asked) > 1:
-        belong("optimize", "one --shape", {"--log": log, "--in-place": in_place, "--surface any": surface == "any"})
-    found: list[Found] = []
-    for number, at in enumerate(asked):
-        wanted = _surface(surface, one) or next((f.best.surface for f in found if f.best is not None), "")
-        setting = Setting(with_shape(one.problem, at), at, named(target), wanted, judged_for(one, at) if on == "gpu" else None)
-        if len(asked) == 1 and (tuned := as_tuned(one, setting)) is not one:
-            one, setting = tuned, replace(setting, problem=with_shape(tuned.problem, at))
-        with claimed(log) if log is not None else nullcontext():
-            found.append(search_run(one, setting, _share(allowed, len(asked), number), next_to_try, log, where))
-        if found[-1].ended == INTERRUPTED:
-            break
-    if one.sizes is not None and given.sizes is None:
-        for each in (f.best for f in found if f.best is not None):
-            each.program = at_its_own(each.program, one.sizes)
-        one = replace(given, assumed=one.assumed)
-    return _told(found, one, output, in_place, where.notes)
+    with asked_at(sizes_in(shape[0] if shape else "")):
+        one = subject(file, bind, problem)
+        _can_be_written(one, output, in_place)
+        given, one = one, with_sizes(one)
+        asked = [shape_for(one, text, on) for text in shape or [""]]
+        if len(asked) > 1:
+            belong("optimize", "one --shape", {"--log": log, "--in-place": in_place, "--surface any": surface == "any"})
+        found: list[Found] = []
+        for number, at in enumerate(asked):
+            wanted = _surface(surface, one) or next((f.best.surface for f in found if f.best is not None), "")
+            setting = Setting(with_shape(one.problem, at), at, named(target), wanted, judged_for(one, at) if on == "gpu" else None)
+            if len(asked) == 1 and (tuned := as_tuned(one, setting)) is not one:
+                one, setting = tuned, replace(setting, problem=with_shape(tuned.problem, at))
+            with claimed(log) if log is not None else nullcontext():
+                found.append(search_run(one, setting, _share(allowed, len(asked), number), next_to_try, log, where))
+            if found[-1].ended == INTERRUPTED:
+                break
+        if one.sizes is not None and given.sizes is None:
+            for each in (f.best for f in found if f.best is not None):
+                each.program = at_its_own(each.program, one.sizes)
+            one = replace(given, assumed=one.assumed)
+        return _told(found, one, output, in_place, where.notes)
 
 
 def _can_be_written(one: Subject, output: Path | None, in_place: bool) -> None:

@@ -73,14 +73,14 @@ def command(
         from kir.faces.explore.overview import overview
 
         found = overview(what, bind, problem, at, device, 50.0 if seconds is None else seconds, output)
-        return Result(found.to_json(), _at_a_glance(found, what), 1 if found.refused else 0, diagnostics=found.refused)
+        return Result(found.to_json(), _at_a_glance(found, what, at), 1 if found.refused else 0, diagnostics=found.refused)
     belong("explain", "a kernel, FILE[::KERNEL]", {"--output": output, "--problem": problem or None, "--bind": bind, "--at": at or None,
                                                   "--device": device or None, "--seconds": seconds})
     return _of_id(what)
 
 
-def _at_a_glance(found: Overview, file: str) -> Group:
-    """The sections for a terminal."""
+def _at_a_glance(found: Overview, file: str, at: str) -> Group:
+    """The sections for a terminal; `at` are the sizes that were asked for."""
     from shlex import quote
 
     from rich.console import Group
@@ -130,7 +130,8 @@ def _at_a_glance(found: Overview, file: str) -> Group:
     if found.walked is not None:
         parts += [Text(""), Text(f"each step with its proof: {found.walked.report}\nas slides: kir explore {quote(str(found.walked.folder))}")]
     assumed = "" if file.endswith(".kir") else f"\nwhat is assumed of it: {quoted_bind(file)}"
-    return Group(*parts, Text(f"a faster kernel, gated: kir optimize {quote(file)}{assumed}"))
+    there = f" --shape {found.settings.text}" if at else ""
+    return Group(*parts, Text(f"a faster kernel, gated: kir optimize {quote(file)}{there}{assumed}"))
 
 
 def _of_id(id: str) -> Result:

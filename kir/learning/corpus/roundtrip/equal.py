@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import lru_cache, reduce
+from functools import reduce
 from hashlib import sha256
 from typing import Any
 
@@ -68,6 +68,8 @@ def _widened(body: n.Block, metas: frozenset[str]) -> n.Block:
         if isinstance(new, n.Cast) and new.dtype == I64 and new.rounding == "rn" and new.x.type == I32 and static(new.x):
             return wide(new.x)
         if isinstance(new, n.Region):
+            if len(new.index) == 1 and isinstance(lone := new.index[0], n.Cast) and lone.rounding == "rn" and dtype_of(lone.type) == I64:
+                new = replace(new, index=(lone.x,)) if isinstance(lone.x, n.Expr) and dtype_of(lone.x.type) == I32 else new  # an address has no width
             return replace(new, index=tuple(wide(i) if isinstance(i, n.Binary) and i.op in _RING and i.type == I32 and static(i) else i for i in new.index))
         if isinstance(new, n.Binary) and new is not old and new.op in _RING and new.type == I64:
             return _RING[new.op](new.a, new.b)
@@ -523,26 +525,25 @@ def _inner(s: n.Stmt, uses: Counter[str]) -> n.Stmt:
     return _with_blocks(s, lambda block: _fold_block(block, uses))
 
 
-@lru_cache(maxsize=1 << 14)
 def _used(s: n.Stmt) -> Counter[str]:
     """How often a statement, with what is in it, uses each value."""
-    return Counter(x.name for x in walk(s) if isinstance(x, n.Var))
+    return once(s, "_equal_used", lambda: Counter(x.name for x in walk(s) if isinstance(x, n.Var)))
 
 
-@lru_cache(maxsize=1 << 14)
 def _places(s: n.Stmt) -> dict[str, int]:
     """How far into a statement each name is mentioned first."""
-    out: dict[str, int] = {}
-    for i, x in enumerate(walk(s)):
-        if isinstance(x, (n.Var, n.Buffer)):
-            out.setdefault(x.name, i)
-    return out
+    def found() -> dict[str, int]:
+        out: dict[str, int] = {}
+        for i, x in enumerate(walk(s)):
+            if isinstance(x, (n.Var, n.Buffer)):
+                out.setdefault(x.name, i)
+        return out
+    return once(s, "_equal_places", found)
 
 
-@lru_cache(maxsize=1 << 14)
 def _pure(e: n.Expr) -> bool:
     rows = table()
-    return all(not isinstance(x, n.Call) or (x.of is None and rows[x.fn].is_pure) for x in walk(e))
+    return once(e, "_equal_pure", lambda: all(not isinstance(x, n.Call) or (x.of is None and rows[x.fn].is_pure) for x in walk(e)))
 
 
 def _may_move(e: n.Expr, between: list[n.Stmt], into: n.Stmt, name: str) -> bool:

@@ -92,7 +92,14 @@ def test_lineages_of_different_problems_lie_beside_each_other(two: list[tuple[Li
     problem = two[1][0].header.problem
     assert told["problems"] == ["softmax", problem] and [Path(row["lineage"]).parent.name for row in told["lineages"]] == ["first", "first", "second"]
     html = page.read_text(encoding="utf-8")
-    assert re.findall(r"<th><small>(.*?)</small>", html) == ["softmax", "softmax", problem] and (" of one problem meet in" in html) == told["one"]
+    assert re.findall(r"<h2>([\w-]+)</h2>\n<p>\d+ of \d+ intents occur in every column", html) == ["softmax", problem]
+    assert re.findall(r'<section id="(p\d)" data-stop>', html) == re.findall(r'<tr><th scope="row"><a href="#(p\d)">', html) == ["p1", "p2"]
+    assert html.count('<figure id="s') == 3 and (" of one problem meet in" in html) == told["one"]
+    outline = Outline()
+    html = surfaces([(other, two[0][1]), two[1]], plain_diff, {"first": ["faster than cuDNN"]})
+    outline.feed(html)
+    assert html.count("faster than cuDNN") == 2 and "faster than cuDNN" not in surfaces(two, plain_diff)
+    assert outline.open == [] and len(outline.ids) == len(set(outline.ids)) and all(link[1:] in outline.ids for link in outline.links)
 
 
 def _sealed(lineage: Lineage) -> Lineage:

@@ -127,6 +127,12 @@ def test_gates_of_one_search_ask_the_oracle_once_and_judge_as_ever(gpu: Gpu, pro
         assert list(folder.rglob("*.arrays")) and folder.stat().st_mode & 0o77 == 0
         with oracle.sharing() as other:
             assert folder.is_dir() and other.seed(problem.shape("long"), 0) != shared.seed(problem.shape("long"), 0), "it has an owner"
+    with oracle.sharing(every=True) as shared:
+        for counted in (False, True):
+            asked.clear()
+            options = replace(FAST, shared=shared, secret=shared.secret, replay=False)
+            assert gate(gpu, program("double_first"), problem, options).accepted and "compare" not in asked
+            assert ("expected" not in asked) == counted, "of one secret: what was said at untimed shapes is kept too"
     assert not folder.exists()
     (left := Path(tempfile.gettempdir()) / f"{oracle.FOLDER}{os.getpid()}-left").mkdir()
     (left / "owner").touch()

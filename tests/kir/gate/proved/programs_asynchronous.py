@@ -7,6 +7,21 @@ from kir.ir.parser import parse_program
 HEAD = "kir 1\nprogram p\n"
 
 RIGHT = {
+    "a box for the whole CTA": """  size N: i32
+  in X: f32[N, 64]
+  out Y: f32[N, 64]
+  map X_map of X box [1, 64]
+kernel main grid (b: N) threads 32
+  shared s: f32[1, 64] align 128
+  shared full: mbarrier[1]
+  mbar_init(&full[0], 1)
+  fence_mbar_init()
+  barrier()
+  mbar_arrive_expect(&full[0], 256)
+  copy load(X[b +: 1, 0 +: 64] else 0.0 clip) -> s via tma signal full[0] {descriptor=X_map}
+  mbar_wait(&full[0], 0)
+  Y[b, 0 +: 64] = s[0, 0 +: 64]
+""",
     "groups": """  size N: i32
   size K: i32
   in X: f32[N, K, 64]
@@ -330,6 +345,7 @@ WRONG = {
     "too few bytes": ("ring", "mbar_arrive_expect(&full[k % 3], 256)", "mbar_arrive_expect(&full[k % 3], 128)", "barrier"),
     "too many bytes": ("ring", "mbar_arrive_expect(&full[k % 3], 256)", "mbar_arrive_expect(&full[k % 3], 512)", "barrier"),
     "no fence after the mbarriers are made": ("ring", "  fence_mbar_init()\n", "", "wait"),
+    "an mbarrier of the whole CTA that is not fenced": ("a box for the whole CTA", "  fence_mbar_init()\n", "", "wait"),
     "a slot that is never made": ("ring", "for i in 0..3 unroll {factor=3}", "for i in 0..2 unroll {factor=2}", "ring"),
     "the round after the next": ("the next round first", "+ s[(k1 + 1) % 3", "+ s[(k1 + 2) % 3", "race"),
     "the next round unwaited for": ("the next round first", "        mbar_wait(&full[(k1 + 1) % 3], (k1 + 1) // 3 % 2)\n", "", "race"),

@@ -134,7 +134,7 @@ WRONG = {
                                             "    if t == 0\n      s[0] = 9", "race"),
     "lanes leave before the barrier": ("lanes leave behind the last barrier", "    barrier()\n    if t >= T\n      return\n",
                                        "    if X[m, 0, t] > 0\n      return\n    barrier()\n", "race"),
-    "lanes leave a loop with a barrier": ("a search within a trip", "          break\n", "          return\n", "barrier"),
+    "lanes leave a loop with a barrier": ("a search within a trip", "          break\n", "          return\n", "undefined"),
     "lanes of a warp leave": ("warps that leave", "      if row >= T\n", "      if row >= T | t % 32 > T\n", "barrier"),
     "lanes leave a loop early": ("warps that leave", "        a = a + o\n", "        a = a + o\n        if a > 300\n          break\n", "barrier"),
     "half of a warp, all named": ("half of a warp, named", ", mask=65535", "", "barrier"),
