@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import Any, Literal
 
 from kir.analysis.access import Aliases
@@ -504,13 +504,12 @@ class _Kernel:
                 told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply := self._fits(e, place, holding, hard), e)
                 values = reply.values if told.status == "refuted" and overflows(e, holding, reply.values) else None
                 values = at_the_most(self.program, e, holding) if told.status != "proved" and values is None and not hard else values
-                if told.status == "proved" or values is not None or reply.kind != "unknown":
+                if values is not None or reply.kind != "unknown":
                     break
-            if told.status != "proved" and values is None:
-                told = Obligation("overflow", "open", told.what, told.anchor, told.why or "the solver's counterexample is none")
             if values is not None:
-                given = {k: v for k, v in values.items() if k in self.params or k in self.axes}
-                told = Obligation("overflow", "refuted", told.what, told.anchor, values=given)
+                told = Obligation("overflow", "refuted", told.what, told.anchor, values={k: v for k, v in values.items() if k in {*self.params, *self.axes}})
+            elif told.status != "proved":
+                told = Obligation("overflow", "open", told.what, told.anchor, told.why or "the solver's counterexample is none")
             yield told
 
     def _fits(self, e: n.Expr, place: Place, holding: tuple[Holding, ...], hard: bool) -> Reply:
@@ -591,10 +590,7 @@ def _extent(d: int | n.Expr) -> n.Expr:
 
 
 def _any(conditions: Iterable[n.Expr]) -> n.Expr:
-    out: n.Expr = FALSE
-    for c in conditions:
-        out = either(out, c)
-    return out
+    return reduce(either, conditions, FALSE)
 
 
 __all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided", "of_widths", "unordered"]
