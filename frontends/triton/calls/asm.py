@@ -39,8 +39,8 @@ def inline_asm(r: State, a: Arguments) -> Value:
         results = _effects(r, read, tiles)
     else:
         given = dict(zip(read.first, tiles, strict=True))
-        results = [Run(_shared(r, transform(transform(substitute(e, given), _narrow_again), counted_bits))) if e is not None else Unknown("asm leaves it undefined")
-                   for e in read.elements()]
+        made = [None if e is None else transform(transform(substitute(e, given), _narrow_again), counted_bits) for e in read.elements()]
+        results = [Unknown("asm leaves it undefined") if e is None else Run(_shared(r, e)) for e in made]
     return Items(tuple(results)) if isinstance(wanted, Items) else results[0]
 
 

@@ -584,8 +584,8 @@ class Reading:
         return isinstance(e, cst.Name) and e.value in self.params and is_constexpr(self.params[e.value])
 
     def _condition(self, e: cst.BaseExpression) -> None:
-        if isinstance(e, cst.Name) and e.value in self.params and is_constexpr(self.params[e.value]):
-            self.facts.booleans.add(e.value)
+        both = (e.left, e.right) if isinstance(e, cst.BinaryOperation) and isinstance(e.operator, (cst.BitAnd, cst.BitOr)) else (e,)
+        self.facts.booleans |= {x.value for x in both if isinstance(x, cst.Name)} if all(map(self._is_meta, both)) else set()
 
 
 def _first(e: cst.BaseExpression) -> str:

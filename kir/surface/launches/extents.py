@@ -399,8 +399,8 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     for x in binding.sizes:
         offer((f"{x} + 1",), True)
     for x, y in combinations(binding.sizes, 2) if len(binding.sizes) <= MOST_FACTORS else ():
-        for each in (f"{x} + {y}", f"{x} + {y} * 2", f"{y} + {x} * 2"):  # with what stands on both sides
-            offer((each,), True)
+        for both in (f"{x} + {y}", f"{x} + {y} * 2", f"{y} + {x} * 2"):  # with what stands on both sides
+            offer((both,), True)
     for shape in [c.of for c in out if not c.exact]:
         for factor in dict.fromkeys((2, 3, *(1 << k for k in range(2, 11)), *SQUARES, *lengths)):
             offer((*shape, factor) if shape != (1,) else (factor,), True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import lru_cache, reduce
+from functools import reduce
 from hashlib import sha256
 from typing import Any
 
@@ -525,26 +525,25 @@ def _inner(s: n.Stmt, uses: Counter[str]) -> n.Stmt:
     return _with_blocks(s, lambda block: _fold_block(block, uses))
 
 
-@lru_cache(maxsize=1 << 14)
 def _used(s: n.Stmt) -> Counter[str]:
     """How often a statement, with what is in it, uses each value."""
-    return Counter(x.name for x in walk(s) if isinstance(x, n.Var))
+    return once(s, "_equal_used", lambda: Counter(x.name for x in walk(s) if isinstance(x, n.Var)))
 
 
-@lru_cache(maxsize=1 << 14)
 def _places(s: n.Stmt) -> dict[str, int]:
     """How far into a statement each name is mentioned first."""
-    out: dict[str, int] = {}
-    for i, x in enumerate(walk(s)):
-        if isinstance(x, (n.Var, n.Buffer)):
-            out.setdefault(x.name, i)
-    return out
+    def found() -> dict[str, int]:
+        out: dict[str, int] = {}
+        for i, x in enumerate(walk(s)):
+            if isinstance(x, (n.Var, n.Buffer)):
+                out.setdefault(x.name, i)
+        return out
+    return once(s, "_equal_places", found)
 
 
-@lru_cache(maxsize=1 << 14)
 def _pure(e: n.Expr) -> bool:
     rows = table()
-    return all(not isinstance(x, n.Call) or (x.of is None and rows[x.fn].is_pure) for x in walk(e))
+    return once(e, "_equal_pure", lambda: all(not isinstance(x, n.Call) or (x.of is None and rows[x.fn].is_pure) for x in walk(e)))
 
 
 def _may_move(e: n.Expr, between: list[n.Stmt], into: n.Stmt, name: str) -> bool:
