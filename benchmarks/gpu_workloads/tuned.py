@@ -9,16 +9,19 @@ writes the page. Each goes on where it was; a search is made again with more can
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads import bmm, conv2d, fmha, fmha_varlen, gdn, gemm, gemm_fp8, gemm_grouped, topk
+from benchmarks.gpu_workloads.history import FIGURES, SURFACES, cells
 from benchmarks.gpu_workloads.running import replaying
 from benchmarks.gpu_workloads.running.measuring import Case, measured
 from benchmarks.gpu_workloads.table import RESULTS
@@ -257,7 +260,31 @@ def page(rows: list[dict[str, Any]]) -> str:
             times = (f"{r['median'] * 1e6:.1f} us", r["reference"], f"{r['its'] * 1e6:.1f} us", f"{r['its'] / r['median']:.3f}")
             cells = [r["row"], r["way"], str(r.get("budget", LEAST)), r["verdict"], *times, measured_at]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *_beside(rows), ""])
+
+
+def _beside(rows: list[dict[str, Any]]) -> list[str]:
+    """Of each workload on a surface the mean of what was found beside the figure that is asked, and what its kernels reach at the same rows."""
+    ratios, known = defaultdict[tuple[str, str], list[tuple[str, float]]](list), cells()
+    for r in rows:
+        if not r["fault"]:
+            ratios[r["workload"], find_space(r["way"].split()[0]).surface].append((r["row"], r["its"] / r["median"]))
+    lines = ["## Beside what is asked", "",
+             "The mean of the shapes beside the figure that is asked of a workload's rows, and what the fastest of all its kernels reach at the same shapes "
+             "where they are rows ([gpu-workloads](../../benchmarks/results/gpu-workloads.md)). What both miss is the kernel's: [why](workloads-limits.md). "
+             "What only the first misses, the search did not come to: it measures those that the cost model has fastest.", "",
+             "| workload | surface | asked | `kir tune` alone | all kernels there | |", "| --- | --- | ---: | ---: | ---: | --- |"]
+    for (workload, surface), found in sorted(ratios.items()):
+        there = [max((ratio for row, (ratio, _) in known.get((workload, surface), {}).items() if row.startswith(name)), default=0.0) for name, _ in found]
+        asked, mean = FIGURES[workload][[*SURFACES].index(surface)], _mean([ratio for _, ratio in found])
+        best = f"{_mean(there):.3f}" if all(there) else ""
+        said = "" if mean >= asked else "missed by the search" if all(there) and _mean(there) >= asked else "missed"
+        lines.append(f"| {workload} | {SURFACES[surface]} | {asked} | {mean:.3f} | {best} | {said} |")
+    return lines
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
 
 
 def main(words: list[str]) -> int:
