@@ -209,8 +209,10 @@ OTHER = {
         "for t in 0..64 parallel thread\n  register a: f32 = 0.0\n  for i in 0..n\n    if x[i] > 1.0\n      a = 5.0\n      break\n  y[t] = a",
         "for t in 0..64 parallel thread\n  register a: f32 = 0.0\n  for i in 0..n\n    if x[i] > 1.0\n      break\n  y[t] = a"),
     "values that two turns apart hand on": (
-        "for t in 0..64 parallel thread\n  register a: f32 = 1.0\n  register p: f32 = 1.0\n  for i in 0..n\n    let s = a + p\n    p = a\n    a = s\n  y[t] = a",
-        "for t in 0..64 parallel thread\n  register a: f32 = 1.0\n  register p: f32 = 1.0\n  for i in 0..n\n    let s = a + p\n    a = s\n    p = s\n  y[t] = a"),
+        "for t in 0..64 parallel thread\n  register a: f32 = 1.0\n  register p: f32 = 1.0\n  for i in 0..n\n"
+        "    let s = a + p\n    p = a\n    a = s\n  y[t] = a",
+        "for t in 0..64 parallel thread\n  register a: f32 = 1.0\n  register p: f32 = 1.0\n  for i in 0..n\n"
+        "    let s = a + p\n    a = s\n    p = s\n  y[t] = a"),
     "another range": (
         SAME["a number held to a range"][0],
         SAME["a number held to a range"][1].replace("127", "126")),
