@@ -9,6 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from types import FrameType
@@ -101,7 +102,7 @@ def checks(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) 
     _checked.cache_clear()
     way: list[n.Program] = []
     every: dict[str, Check] = {"text": _text, "interpreters": _interpreters, "normal form": _normal, "passes": partial(_passes, way=way), "surfaces": surfaces,
-                               "prover": _prover}
+                               "prover": _prover, "unfinished": _unfinished}
     for name, check in every.items():
         if name == "prover" and r.random() >= ASKED:
             continue
@@ -264,6 +265,36 @@ def _prover(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str])
         return
 
 
+# ----------------------------------------------------------------------------------------------------------------- unfinished
+
+def unfinished(p: n.Program, r: random.Random) -> n.Program:
+    """The program with text that nobody understands, a place that is to be filled, or a parameter left open."""
+    k, metas = p.kernels[-1], (n.Meta("OPEN", *r.choice([("int", None), ("int", 16), ("bool", False), ("dtype", "f16"), ("str", "a")])),)
+    extra = r.choice([n.Opaque("cuda", "asm(\"trap;\")", "\"asm\" of its own"), n.Hole("later", "kir.later"), None])
+    at = r.randrange(len(k.body) + 1)
+    body = k.body if extra is None else (*k.body[:at], extra, *k.body[at:])
+    return replace(p, metas=metas if extra is None or r.random() < 0.5 else (), kernels=(*p.kernels[:-1], replace(k, body=body)))
+
+
+def _unfinished(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
+    """Such a program is read back from its text, has one normal form, is refused by the interpreter, and is not proved where a part of it means nothing."""
+    q = unfinished(p, r)
+    text = program_text(q)
+    count["unfinished programs"] += 1
+    if parse_program(text, "p.kir") != q:
+        yield Fault("unfinished: read otherwise", "the program's text is read as another program", "text", text)
+    once = normalize(q)
+    if content_hash(normalize(once)) != content_hash(once):
+        yield Fault("unfinished: normal form not idempotent", "its normal form has another", "normalize", text, program_text(once))
+    try:
+        ran(q, arrays)
+        yield Fault("unfinished: run", "the interpreter runs what has no meaning", "interpreters", text)
+    except KirError:
+        pass
+    if not q.metas and all(o.status == "proved" for k in decided(q) for o in k.obligations if o.kind != "overflow"):
+        yield Fault("unfinished: proved", "a part of it means nothing", "prover", text)
+
+
 # ------------------------------------------------------------------------------------------------------------------- surfaces
 
 def surfaces(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
@@ -288,7 +319,7 @@ def surfaces(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]
             count[f"{name}: read back with text that is not understood"] += 1
         elif not alpha_equal(again, q):
             count[f"{name}: read back in another form"] += 1
-            sums = any(isinstance(x, n.Mma) or (isinstance(x, n.Call) and x.fn in ("reduce", "scan")) for x in walk(q))
+            sums = any(isinstance(x, n.Mma) or (isinstance(x, n.Call) and x.fn in ("reduce", "scan", "sigmoid")) for x in walk(q))
             if wrong := _differs(q, again, with_workspaces(q, arrays), "reassociated" if sums else "bitwise"):
                 yield Fault(f"{name}: other values", wrong, name, program_text(q), program_text(again))
 
@@ -310,4 +341,4 @@ def with_workspaces(p: n.Program, arrays: Arrays) -> Arrays:
     return more
 
 
-__all__ = ["PASSES", "Fault", "TooLong", "attempt", "checks", "limited", "ran", "surfaces"]
+__all__ = ["PASSES", "Fault", "TooLong", "attempt", "checks", "limited", "ran", "surfaces", "unfinished"]

@@ -24,7 +24,7 @@ class Made:
         self.r = random.Random(seed)
         self.dtype = self.r.choice(["f32", *DTYPES])
         rare = (self.control, self.warps, self.product, self.asynchronous, self.called, self.atomic, self.viewed, self.ring, self.mapped, self.worked,
-                self.spelled, self.ordered, self.addressed, self.halved)
+                self.spelled, self.ordered, self.addressed, self.halved, self.narrowed, self.met)
         self.form = form = self.r.choice([self.elements, self.rows, self.threads, self.tile, self.folded, *(rare if more else ())])
         plain = form in (self.rows, self.viewed, self.addressed)  # loops over single elements
         self.n = self.r.choice(["48"] if form == self.mapped else ["N", "48", "40"] if form == self.ring else ["N", "12", "10"] if plain else ["N", "24", "20"])
@@ -260,11 +260,15 @@ class Made:
                 f"  Y[r, {at}] = {self.value('v', 'w', 'x')} clip\n")
 
     def addressed(self) -> str:
-        """A function that is given memory, and gives two values."""
+        """A function that is given memory, and gives two values; another one is given an address; a structure that nobody needs."""
         self.functions = (f"function both(global V: {self.dtype}[{self.n}], c: i32) -> {self.dtype}, {self.dtype}\n  let s = V[c]\n"
                           f"  let t = {self.value('s', 'V[' + self.n + ' - 1 - c]')}\n  return s, t\n")
-        return (f"kernel main grid (r: M) threads 1\n  for c in 0..{self.n}\n    let a, b = both(&W, c)\n    let x = X[r, c]\n"
-                f"    Y[r, c] = {self.value('x', 'a', 'b')}\n")
+        self.header = f"  struct Pair first: {self.dtype}, second: i32\n"
+        at = self.r.random() < 0.5
+        if at:
+            self.functions += f"function one(p: ptr<{self.dtype}, global>) -> {self.dtype}\n  return {self.literal()}\n"
+        return (f"kernel main grid (r: M) threads 1\n  for c in 0..{self.n}\n    let a, b = both(&W, c)\n    let x = X[r, c]"
+                f"{' + one(addr(X[r, c]))' if at else ''}\n    Y[r, c] = {self.value('x', 'a', 'b')}\n")
 
     def halved(self) -> str:
         """Warps of a CTA, each with a row of its own, and what they tell each other by a barrier of theirs."""
@@ -274,6 +278,27 @@ class Made:
                 f"      let w = load(W[col] else {self.literal()} clip)\n      S[g, t] = {self.value('x', 'w')}\n  {met.strip()}\n"
                 f"  for h in 0..2 parallel warp\n    for u in 0..32 parallel thread\n      if h == 0\n        let v = S[1 - h, u]\n"
                 f"        Y[r, b * 32 + u] = {self.value('v', 'S[h, u]')} clip\n")
+
+    def narrowed(self) -> str:
+        """Values of other dtypes, in shared memory and in registers, in loops over neighbors."""
+        kind = self.r.choice(["i8", "u8", "i16", "u16", "u32", "i64", "bool"] if self.dtype.startswith("i") else ["f8e4m3", "f8e5m2", "f16", "bf16", "f32"])
+        narrow = f"x > {self.literal('1')}" if kind == "bool" else f"cast({self.value('x', 'w')}, {kind})"
+        back = f"cast(S[31 - t], {self.dtype})"
+        around = self.r.choice(["", "    for j in 0..4 vectorize\n      a[j] = a[j] + v\n", "    for j in 0..4 unroll\n      a[3 - j] = v - a[j]\n"])
+        end = "max(a[0], a[3])" if around else "v"
+        held = f"    register a: {self.dtype}[4] = {self.literal()}\n" if around else ""
+        head = self._lanes(32).replace("  for t in", f"  shared S: {kind}[32]\n  for t in", 1)
+        return (f"{head}    S[t] = {narrow}\n    barrier()\n    let v = {back}\n{held}{around}    Y[r, col] = {self.value(end, 'w')} clip\n")
+
+    def met(self) -> str:
+        """CTAs of a cluster that wait for one another."""
+        size = 32
+        at = f"b * {size} +: {size}"
+        meet = self.r.choice(["  cluster_arrive()\n  cluster_wait()\n", ""])
+        wide = self.r.choice(["cluster (1, 1)", "cluster (2, 1)"] if self.n == "48" else ["cluster (1, 1)"])
+        return (f"kernel main grid (b: ceildiv({self.n}, {size}), r: M) threads 64 {wide.replace(' (', '(')}\n  shared S: {self.dtype}[{size}]\n"
+                f"  let x = load(X[r, {at}] else {self.literal()} clip)\n  S = x\n{meet}  barrier()\n"
+                f"  let w = load(W[{at}] else {self.literal()} clip)\n  let s = S\n  Y[r, {at}] = {self.value('s', 'w', 'x')} clip\n")
 
     def arrays(self) -> dict[str, Any]:
         """Fresh inputs, the same each time."""

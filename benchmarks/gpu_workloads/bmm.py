@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.gpu_workloads.running.asking import EARLY, ask_words, asked, worth
+from benchmarks.gpu_workloads.running.asking import EARLY, SIZED, ask_words, asked, worth
 from benchmarks.gpu_workloads.running.cublaslt import algorithms
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.running.replaying import COLD, Made, early, key, of_rows, replayed, surface
+from benchmarks.gpu_workloads.running.replaying import COLD, Made, at_sizes, early, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -62,7 +62,7 @@ ROWS = (
     Row("experts of 256 tokens", 32, 256, 4096, 2048),
     Row("odd rows", 24, 1000, 1000, 1000),
 )
-POINTS = (
+PLAIN = (
     "bmm_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4",
     "bmm_sm90 rows=128 columns=256 stages=4 raster=16 rounds=2",
     "bmm_sm90 rows=256 columns=128 stages=4 raster=8 rounds=2",
@@ -71,9 +71,6 @@ POINTS = (
     "bmm_sm90 rows=192 columns=128 stages=5 raster=8 rounds=2",
     "bmm_sm90 rows=64 columns=256 stages=5 raster=8 rounds=2",
     "bmm_sm90 rows=64 columns=128 stages=8 raster=8 rounds=1",
-    "bmm_sm90_turns rows=128 columns=256 stages=4 raster=16 rounds=4",
-    "bmm_sm90_turns rows=256 columns=128 stages=3 raster=8 rounds=2",
-    "bmm_sm90_turns rows=128 columns=128 stages=5 raster=8 rounds=2",
     "bmm_sm90_multicast rows=128 columns=256 stages=4 size=2 raster=8 rounds=2",
     "bmm_sm90_multicast rows=128 columns=256 stages=4 size=2 raster=4 rounds=2",
     "bmm_sm90_multicast rows=256 columns=128 stages=4 size=2 raster=8 rounds=2",
@@ -89,7 +86,6 @@ POINTS = (
     "bmm_triton_halves rows=128 columns=256 depth=64 stages=3 threads=256 raster=8 flatten=False",
     "bmm_triton_halves rows=128 columns=256 depth=64 stages=4 threads=256 raster=8 flatten=True",
     "bmm_triton_halves rows=128 columns=256 depth=64 stages=4 threads=256 raster=16 flatten=True",
-    "bmm_triton_halves rows=128 columns=256 depth=128 stages=2 threads=256 raster=8 flatten=True",
     "bmm_triton_halves rows=128 columns=128 depth=64 stages=4 threads=256 raster=8 flatten=True",
     "bmm_triton_once rows=128 columns=128 depth=64 stages=3 threads=256 raster=8",
     "bmm_triton_once rows=128 columns=128 depth=64 stages=2 threads=256 raster=8",
@@ -106,35 +102,40 @@ POINTS = (
     "bmm_tilelang_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1",
     "bmm_tilelang_pingpong rows=64 columns=256 stages=4 raster=16 rounds=2",
     "bmm_tilelang rows=128 columns=128 depth=64 stages=2 threads=128 raster=8",
-    *(f"{point}{EARLY}" for point in (
-        "bmm_sm90 rows=128 columns=256 stages=4 raster=16 rounds=2",
-        "bmm_sm90_turns rows=128 columns=256 stages=4 raster=16 rounds=4",
-        "bmm_sm90_turns rows=128 columns=128 stages=5 raster=8 rounds=2",
-        "bmm_sm90_multicast rows=128 columns=256 stages=4 size=2 raster=8 rounds=2",
-        "bmm_sm90 rows=256 columns=128 stages=4 raster=8 rounds=2",
-        "bmm_sm90 rows=128 columns=128 stages=6 raster=8 rounds=2",
-        "bmm_sm90 rows=64 columns=128 stages=8 raster=8 rounds=1",
-        "bmm_sm90_pingpong rows=64 columns=128 stages=8 raster=8 rounds=1",
-        "bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1",
-        "bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=8 rounds=1",
-        "bmm_triton rows=128 columns=128 depth=64 stages=4 threads=256 raster=8",
-        "bmm_triton rows=64 columns=128 depth=64 stages=4 threads=128 raster=8",
-        "bmm_triton_halves rows=128 columns=256 depth=64 stages=3 threads=256 raster=8 flatten=True",
-        "bmm_triton_once rows=128 columns=128 depth=64 stages=3 threads=256 raster=8",
-        "bmm_triton_once rows=128 columns=128 depth=64 stages=2 threads=256 raster=8",
-        "bmm_tilelang rows=128 columns=256 depth=64 stages=3 threads=256 raster=8",
-        "bmm_tilelang_roles rows=256 columns=128 stages=4 rounds=2 raster=8",
-        "bmm_tilelang_roles rows=128 columns=128 stages=6 rounds=1 raster=8",
-        "bmm_tilelang_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1",
-        "bmm_triton_halves rows=128 columns=256 depth=64 stages=4 threads=256 raster=8 flatten=True",
-        "bmm_triton_halves rows=128 columns=256 depth=128 stages=2 threads=256 raster=8 flatten=True",
-        "bmm_triton_halves rows=128 columns=128 depth=64 stages=4 threads=256 raster=8 flatten=True",
-    )),
 )
+AT_SIZES = tuple(f"{point}{SIZED}" for point in (
+    "bmm_sm90 rows=128 columns=256 stages=4 raster=16 rounds=2",
+    "bmm_sm90_multicast rows=128 columns=256 stages=4 size=2 raster=8 rounds=2",
+    "bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1",
+    "bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=8 rounds=1",
+    "bmm_sm90_pingpong rows=64 columns=128 stages=8 raster=8 rounds=1",
+))
+BEGUN = (
+    "bmm_sm90 rows=128 columns=256 stages=4 raster=16 rounds=2",
+    "bmm_sm90_multicast rows=128 columns=256 stages=4 size=2 raster=8 rounds=2",
+    "bmm_sm90 rows=256 columns=128 stages=4 raster=8 rounds=2",
+    "bmm_sm90 rows=128 columns=128 stages=6 raster=8 rounds=2",
+    "bmm_sm90 rows=64 columns=128 stages=8 raster=8 rounds=1",
+    "bmm_sm90_pingpong rows=64 columns=128 stages=8 raster=8 rounds=1",
+    "bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1",
+    "bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=8 rounds=1",
+    "bmm_triton rows=128 columns=128 depth=64 stages=4 threads=256 raster=8",
+    "bmm_triton rows=64 columns=128 depth=64 stages=4 threads=128 raster=8",
+    "bmm_triton_halves rows=128 columns=256 depth=64 stages=3 threads=256 raster=8 flatten=True",
+    "bmm_triton_once rows=128 columns=128 depth=64 stages=3 threads=256 raster=8",
+    "bmm_triton_once rows=128 columns=128 depth=64 stages=2 threads=256 raster=8",
+    "bmm_tilelang rows=128 columns=256 depth=64 stages=3 threads=256 raster=8",
+    "bmm_tilelang_roles rows=256 columns=128 stages=4 rounds=2 raster=8",
+    "bmm_tilelang_roles rows=128 columns=128 stages=6 rounds=1 raster=8",
+    "bmm_tilelang_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1",
+    "bmm_triton_halves rows=128 columns=256 depth=64 stages=4 threads=256 raster=8 flatten=True",
+    "bmm_triton_halves rows=128 columns=128 depth=64 stages=4 threads=256 raster=8 flatten=True",
+)
+POINTS = (*PLAIN, *AT_SIZES, *(f"{point}{EARLY}" for point in (*BEGUN, *AT_SIZES)))
 MOST_WRONG = 4e-3
 """The norm of an error over that of the result, which is rounded to 8 bits."""
 Key = tuple[str, Row | None]
-"""A point, and the row of TileLang, whose launcher takes its sizes."""
+"""A point, and the row of what is compiled for its sizes: all of TileLang, whose launcher takes them."""
 
 
 def cases() -> Iterator[Case]:
@@ -158,22 +159,24 @@ def suits(point: str, row: Row) -> bool:
 
 
 def _settings(point: str) -> dict[str, int]:
-    pairs = (x.split("=") for x in point.removesuffix(EARLY).split()[1:])
+    pairs = (x.split("=") for x in point.removesuffix(EARLY).removesuffix(SIZED).split()[1:])
     return {name: value == "True" if value in ("True", "False") else int(value) for name, value in pairs}
 
 
 @early
 def candidate(of: Key) -> Program:
     """The naive program after a point of a pipeline. Raises KirError where a step does not apply."""
-    space = find_space(of[0].split()[0])
-    values = space.values(_settings(of[0]), {"dtype": "bf16", "sms": 132, "shared": 232448})
-    return built(space, values, load_problem("bmm:bf16"), target("h200"))
+    point, row = of
+    space = find_space(point.split()[0])
+    values = space.values(_settings(point), {"dtype": "bf16", "sms": 132, "shared": 232448})
+    made = built(space, values, load_problem("bmm:bf16"), target("h200"))
+    return at_sizes(made, row.sizes) if SIZED in point and row is not None else made
 
 
 def executable(of: Key, program: Program) -> Executable:
     """What a candidate is compiled to. Raises KirError."""
     point, row = of
-    return compiled(program, surface(point)) if row is None else compiled_for(program, surface(point), row.sizes, row.shapes)
+    return compiled(program, surface(point)) if row is None or SIZED in point else compiled_for(program, surface(point), row.sizes, row.shapes)
 
 
 def case(row: Row, made: dict[Key, Made]) -> Case:

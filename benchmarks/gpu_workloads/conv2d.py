@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from benchmarks.gpu_workloads.running.asking import EARLY, ask_words, asked, worth
+from benchmarks.gpu_workloads.running.asking import EARLY, SIZED, ask_words, asked, worth
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.running.replaying import HOT_CALLS, Made, copies, early, kept, replayed
+from benchmarks.gpu_workloads.running.replaying import HOT_CALLS, Made, at_sizes, copies, early, kept, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
+from kir.hardware.device.turns import Turns
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -113,6 +114,10 @@ FLAT = "tma-load@main/c_loop/xm"
 """Of one tap without a stride pixels are rows of a matrix, of which Triton copies boxes too."""
 STAYING = f"{FLAT}; linear-grid{{rows_first=false}}@main; persistent{{ctas=%d capped=true}}@main; surface-option{{option=flatten value=\"true\"}}@main/pid"
 """There CTAs that stay, so many of them, make a descriptor once for many tiles of few steps."""
+FILTERS_FIRST = "linear-grid{rows_first=false}@main"
+"""CTAs beside one another then read the same pixels."""
+LATE = "programmatic-dependent-launch{wait=0 trigger=last}@main"
+"""The next kernel begins before the last store, where it would be in the way before."""
 ROWS_OF_PIXELS = (
     *(f"conv2d_triton {tile} then {FLAT}" for tile in (
         "rows=128 columns=128 stages=3 threads=256", "rows=128 columns=64 stages=4 threads=128", "rows=128 columns=256 stages=3 threads=256",
@@ -120,11 +125,8 @@ ROWS_OF_PIXELS = (
     *(f"conv2d_triton {tile} then {STAYING % ctas}" for tile, ctas in (
         ("rows=128 columns=128 stages=2 threads=256", 2 * SMS), ("rows=128 columns=64 stages=4 threads=128", 2 * SMS),
         ("rows=128 columns=64 stages=2 threads=128", 3 * SMS), ("rows=128 columns=256 stages=3 threads=256", SMS))),
-    *(f"conv2d_triton {tile} then {FLAT}; join-tiles{{count={count}}}@main" for tile, count in (
-        ("rows=64 columns=128 stages=2 threads=128", 3), ("rows=64 columns=128 stages=3 threads=128", 3), ("rows=64 columns=64 stages=3 threads=128", 3))),
-    *(f"conv2d_triton {tile} then {FLAT}; swap-operands@main/c_loop/mma; join-tiles{{count={count}}}@main" for tile, count in (
-        ("rows=32 columns=128 stages=6 threads=128", 3), ("rows=32 columns=256 stages=5 threads=256", 3), ("rows=64 columns=128 stages=2 threads=128", 2),
-        ("rows=64 columns=256 stages=2 threads=256", 2))),
+    *(f"conv2d_triton {tile} then {FLAT}; swap-operands@main/c_loop/mma{order}" for order in ("", f"; {FILTERS_FIRST}") for tile in (
+        "rows=128 columns=128 stages=3 threads=128", "rows=128 columns=128 stages=2 threads=128", "rows=64 columns=128 stages=4 threads=128")),
 )
 TURNS = STAYING.removeprefix(f"{FLAT}; ")
 OF_BOXES = (
@@ -133,11 +135,9 @@ OF_BOXES = (
     ("boxes", 128, "columns=64 stages=8 threads=128", 1), ("boxes", 256, "columns=128 stages=4 threads=256", 0),
     ("boxes", 256, "columns=64 stages=2 threads=128", 2), ("boxes", 128, "columns=256 stages=4 threads=256", 0),
     ("boxes", 64, "columns=128 stages=8 threads=128", 1), ("boxes", 64, "columns=256 stages=5 threads=128", 0),
-    ("deep", 64, "columns=128 stages=4 threads=128", 0), ("deep", 64, "columns=128 stages=4 threads=256", 0),
-    ("deep", 128, "columns=128 stages=3 threads=256", 0), ("deep", 128, "columns=64 stages=4 threads=128", 0),
-    ("joined", 64, "columns=128 stages=2 threads=128 count=3", 0), ("joined", 64, "columns=128 stages=5 threads=256 count=3", 0),
-    ("joined", 64, "columns=128 stages=5 threads=128 count=3", 0), ("joined", 64, "columns=256 stages=4 threads=256 count=3", 0),
-    ("joined", 64, "columns=64 stages=3 threads=128 count=3", 0), ("joined", 32, "columns=128 stages=6 threads=128 count=3", 0))
+    ("boxes", 128, "columns=128 stages=2 threads=128", 0), ("boxes", 64, "columns=128 stages=2 threads=128", 0),
+    ("deep", 64, "columns=128 stages=4 threads=128", 0), ("joined", 64, "columns=128 stages=2 threads=128 count=3", 0),
+    ("joined", 64, "columns=128 stages=5 threads=128 count=3", 0), ("joined", 64, "columns=256 stages=4 threads=256 count=3", 0))
 """The pipeline, pixels of a box, the rest of a point, and CTAs of a multiprocessor that stay: none where what they store does not fit beside the stages."""
 
 
@@ -154,22 +154,27 @@ def boxed(pixels: int, shape: Shape) -> str:
     return f"rows={pixels} high={high} images={image}"
 
 
-BOXES = tuple(dict.fromkeys(f"conv2d_{of}_triton {boxed(pixels, shape)} {rest}{turns}{begins}" for shape in SHAPES if shape[5] != (1, 1)
-                            for of, pixels, rest, ctas in OF_BOXES for begins in ("", EARLY)
-                            for turns in ("", *([f" then {TURNS % (ctas * SMS)}"] if ctas else []))))
+def ordered(ctas: int) -> tuple[str, ...]:
+    """What of a point with so many CTAs of a multiprocessor that stay is tried: the order of its CTAs, that they stay, and when the next kernel begins."""
+    more = [x for x in (LATE, FILTERS_FIRST, f"{FILTERS_FIRST}; {LATE}") if ctas < 2] + ([TURNS % (ctas * SMS)] if ctas else [])
+    steps = ("", *(f" then {x}" for x in more))
+    return (*steps, *(f"{x}{EARLY}" for x in steps if LATE not in x))
+
+
+BOXES = tuple(dict.fromkeys(f"conv2d_{of}_triton {boxed(pixels, shape)} {rest}{way}" for shape in SHAPES if shape[5] != (1, 1)
+                            for of, pixels, rest, ctas in OF_BOXES for way in ordered(ctas)))
 """Triton copies boxes of images too."""
 IN_TURN = tuple(f"{point} then alternate-stores@main/roles/consumer/wg/i_1/h" for point in (
-    "conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2", "conv2d_sm90 rows=128 columns=128 stages=5 raster=8 rounds=2",
-    "conv2d_sm90 rows=256 columns=128 stages=3 raster=8 rounds=2", "conv2d_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4"))
+    "conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2", "conv2d_sm90 rows=128 columns=128 stages=5 raster=8 rounds=2"))
 """What is stored of a tile goes through places that take turns."""
-TWO = 'surface-option{option=min_ctas value="2"}@main'
-SIZED = " at its sizes"
-"""How the name of a candidate ends, but for its early launch, that knows the row's sizes."""
+FETCHED = "prefetch-descriptors@main"
 AT_SIZES = tuple(f"{point}{SIZED}" for point in (
-    "conv2d_sm90_pingpong rows=128 columns=128 stages=5 raster=8 rounds=1", "conv2d_sm90_pingpong rows=64 columns=128 stages=8 raster=8 rounds=1",
-    "conv2d_sm90_pingpong rows=128 columns=64 stages=8 raster=8 rounds=1", "conv2d_sm90_wide rows=96 columns=128 stages=6",
-    "conv2d_sm90_wide rows=96 columns=128 stages=7", "conv2d_sm90_wide rows=208 columns=128 stages=4",
-    f"conv2d_sm90_wide rows=96 columns=128 stages=3 then {TWO}", "conv2d_sm90_once rows=64 columns=128 stages=8 rounds=1"))
+    f"conv2d_sm90_pingpong rows=128 columns=128 stages=5 raster=8 rounds=1 then {FETCHED}",
+    f"conv2d_sm90_pingpong rows=128 columns=64 stages=8 raster=8 rounds=1 then {FETCHED}",
+    f"conv2d_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4 then {FETCHED}",
+    f"conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2 then {FETCHED}",
+    "conv2d_sm90_wide rows=96 columns=128 stages=6", "conv2d_sm90_wide rows=96 columns=128 stages=7", "conv2d_sm90_wide rows=208 columns=128 stages=4",
+    "conv2d_sm90_once rows=64 columns=128 stages=8 rounds=1", "conv2d_sm90_once rows=128 columns=256 stages=4 rounds=4"))
 PLAIN = (*TRIED, *IN_TURN, *AT_SIZES, *ROWS_OF_PIXELS)
 POINTS = (*PLAIN, *BOXES, *(f"{point}{EARLY}" for point in PLAIN if "_tilelang rows" not in point))
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
@@ -275,15 +280,15 @@ def naive(kind: Kind) -> str:
 def candidate(of: Key) -> Program:
     """A kind of convolution by a point of a pipeline. Raises KirError where a step does not apply."""
     kind, point, sizes = of
-    sized, point = SIZED in point, point.removesuffix(SIZED)
+    point = point.removesuffix(SIZED)
     space = find_space(point.split()[0])
     values = space.values(_settings(point), {"dtype": "f16", "sms": SMS, "shared": 232448})
     filled = space.filled(values) if kind[0] > 1 else space.filled(values).replace("carry-digits@main/c_loop;\n", "")  # of one tap there are no digits
-    known = f"know-sizes{{sizes=[N, H, W, C, F] values=[{', '.join(map(str, sizes))}]}}@main" if sized else ""
-    steps = "; ".join(x for x in (filled, point.partition(" then ")[2], known) if x)
+    steps = "; ".join(x for x in (filled, point.partition(" then ")[2]) if x)
     even = ("H % 2 == 0", "W % 2 == 0") if " high=" in point and kind[1] > 1 else ()
     told = promised(parse_program(naive(kind)), (*space.facts, *even), space.align)
-    return run(told, Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
+    made = run(told, Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
+    return at_sizes(made, dict(zip("NHWCF", sizes, strict=True))) if SIZED in of[1] else made
 
 
 def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, Made]) -> Iterator[Case]:
@@ -301,6 +306,17 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, M
     def cudnn(a: Any, b: Any) -> Any:
         return torch.nn.functional.conv2d(a.permute(0, 3, 1, 2), b.permute(0, 3, 1, 2), stride=stride, padding=taps // 2).permute(0, 2, 3, 1)
 
+    def chosen(used: Sequence[tuple[Any, Any, Any]]) -> Callable[[], Any]:
+        """cuDNN by the faster of two choices among its engines, each made while nobody else uses the GPU: what has no bearing on f16 asks for another one."""
+        found: dict[str, Callable[[], Any]] = {}
+        for tf32 in (True, False):
+            torch.backends.cudnn.allow_tf32 = tf32
+            with Turns.of().alone():
+                cudnn(*used[0][:2])
+                torch.cuda.synchronize()
+            found[str(len(found))] = replayed([lambda s=s: cudnn(s[0], s[1]) for s in used])  # type: ignore[misc]  # a default binds it
+        return found[fastest(found)]
+
     want = cudnn(x, weights).float()
     length = float(want.norm())
 
@@ -315,7 +331,7 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, M
     sizes = {"N": n, "H": h, "W": w, "C": c, "F": f}
     for hot in (True, False):
         used = [sets[0]] * HOT_CALLS if hot else sets
-        ways: dict[str, Callable[[], Any]] = {"cuDNN": replayed([lambda s=s: cudnn(s[0], s[1]) for s in used])}  # type: ignore[misc]  # a default binds it
+        ways: dict[str, Callable[[], Any]] = {"cuDNN": chosen(used)}
         ours: dict[str, Callable[[], Any]] = {}
         for point in tried:
             found = made[key(point, (n, h, w, c, f, kind))]
@@ -333,7 +349,7 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, M
                 ours[point] = way
             except (KirError, CudaError, OSError) as refused:
                 missing[point] = str(refused).splitlines()[0]
-        named = [fastest(of) for x in OF_ROWS if (of := {p: way for p, way in ours.items() if _of_row(p) == x})]
+        named = [fastest(of, 5) for x in OF_ROWS if (of := {p: way for p, way in ours.items() if _of_row(p) == x})]
         ways |= {name: ours[name] for name in named}
         shape = f"{name((n, h, w, c, f, kind))}, {'in L2' if hot else 'from memory'}"
         yield Case("conv2d", shape, ways, (*named, *missing), wrong, 2.0 * n * p * q * f * c * taps * taps, dict(missing), len(used))

@@ -80,8 +80,8 @@ POINTS = (
     "fmha_varlen_tilelang rows=192 keys=128 threads=384 stages=2",
     "fmha_varlen_roles_tilelang rows=128 keys=128 stages=2",
     "fmha_varlen_tilelang rows=128 keys=128 threads=256 stages=2",
+    *(f"fmha_varlen_causal_{end} rows=128 keys=128 stages=2 group={group}" for end in ("sm90", "roles_tilelang") for group in (16, 1, 64)),
     *(f"fmha_varlen_causal_{point} last={last}" for last in (True, False) for point in (
-        "sm90 rows=128 keys=128 stages=2",
         "triton rows=64 keys=64 threads=128 stages=1",
         "triton rows=64 keys=64 threads=128 stages=2",
         "triton rows=128 keys=64 threads=128 stages=2",
@@ -93,7 +93,6 @@ POINTS = (
         "short_triton rows=64 keys=64 threads=128 stages=1 registers=255",
         "short_triton rows=64 keys=64 threads=128 stages=1 registers=128",
         "tilelang rows=128 keys=128 threads=256 stages=2",
-        "roles_tilelang rows=128 keys=128 stages=2",
     )),
 )
 Key = tuple[str, Row | None]

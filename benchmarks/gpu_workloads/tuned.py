@@ -70,7 +70,7 @@ def searches() -> list[dict[str, Any]]:
         ("bmm", "bmm:bf16", "G=2,M=512,N=512,K=512", {n: r.sizes for n, r in BATCHES.items()},
          ("bmm_triton_halves", "bmm_sm90", "bmm_tilelang_roles")),
         ("conv2d", "conv2d", "N=1,H=56,W=56,C=64,F=128", {n: dict(zip("NHWCF", s[:5], strict=True)) for n, s in CONVOLUTION.items()},
-         ("conv2d_boxes_triton", "conv2d_joined_triton", "conv2d_sm90", "conv2d_tilelang_roles")),
+         ("conv2d_boxes_triton", "conv2d_sm90", "conv2d_tilelang_roles")),
         ("fmha", "fmha_d128_causal", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[True]},
          ("fmha_d128_causal_wide_peeled_triton", "fmha_d128_causal_stay_sm90", "fmha_d128_causal_stay_tilelang")),
         ("gemm_fp8", "gemm_fp8", "M=512,N=512,K=512", {n: {"M": r.m, "N": r.n, "K": r.k} for n, r in SCALED.items()},

@@ -24,31 +24,31 @@ def fallback_name(kernel: str) -> str:
     return f"{kernel}_otherwise"
 
 
-def with_guard(before: n.Program, after: n.Program, kernel: str, guard: n.Expr) -> n.Program:
-    """`after`, launched where `guard` holds, with the kernel of `before` for the rest. Raises KirError KIR-R015 when the step changed
-    more than that kernel."""
-    names = [k.name for k in before.kernels]
+def with_guard(before: n.Program, after: n.Program, kernel: str, guard: n.Expr, other: str = "") -> n.Program:
+    """`after`, launched where `guard` holds, with the kernel of `before` for the rest, as `other` (left open: as `fallback_name` says). Raises KirError
+    KIR-R015 when the step changed more than that kernel."""
+    names, other = [k.name for k in before.kernels], other or fallback_name(kernel)
     alone = replace(before, kernels=(), plan=()) == replace(after, kernels=(), plan=()) and before.plan == after.plan
-    if not alone or names != [k.name for k in after.kernels] or fallback_name(kernel) in names:
+    if not alone or names != [k.name for k in after.kernels] or other in names:
         raise error("KIR-R015", f"the step changes more than kernel '{kernel}', so that no launch can choose between both versions")
     old = next(k for k in before.kernels if k.name == kernel)
     kernels: list[n.Kernel] = []
     for k in after.kernels:
         kernels.append(k)
         if k.name == kernel:
-            kernels.append(replace(old, name=fallback_name(kernel), label=None))
+            kernels.append(replace(old, name=other, label=None))
     plan = after.plan or tuple(n.Launch(x) for x in names)
-    return replace(after, kernels=tuple(kernels), plan=_guarded(plan, kernel, guard))
+    return replace(after, kernels=tuple(kernels), plan=_guarded(plan, kernel, guard, other))
 
 
-def _guarded(plan: Plan, kernel: str, guard: n.Expr) -> Plan:
+def _guarded(plan: Plan, kernel: str, guard: n.Expr, other: str) -> Plan:
     out: list[n.Launch | n.Dispatch] = []
     for step in plan:
         if isinstance(step, n.Dispatch):
-            arms = tuple((g, _guarded(arm, kernel, guard)) for g, arm in step.arms)
-            out.append(n.Dispatch(arms, _guarded(step.orelse, kernel, guard)))
+            arms = tuple((g, _guarded(arm, kernel, guard, other)) for g, arm in step.arms)
+            out.append(n.Dispatch(arms, _guarded(step.orelse, kernel, guard, other)))
         elif step.kernel == kernel:
-            out.append(n.Dispatch(((guard, (step,)),), (replace(step, kernel=fallback_name(kernel)),)))
+            out.append(n.Dispatch(((guard, (step,)),), (replace(step, kernel=other),)))
         else:
             out.append(step)
     return tuple(out)
@@ -131,15 +131,16 @@ def _relaunched(plan: Plan, names: dict[str, str]) -> Plan:
                  n.Dispatch(tuple((g, _relaunched(arm, names)) for g, arm in s.arms), _relaunched(s.orelse, names)) for s in plan)
 
 
-def without_guard(program: n.Program, kernel: str) -> tuple[n.Program, n.Expr, n.Kernel] | None:
+def without_guard(program: n.Program, kernel: str, name: str = "") -> tuple[n.Program, n.Expr, n.Kernel] | None:
     """The program with only the guarded version of a kernel, the guard, and the other version under the kernel's own name; None when
-    the kernel is not guarded in the way that `with_guard` writes."""
-    other = next((k for k in program.kernels if k.name == fallback_name(kernel)), None)
+    the kernel is not guarded in the way that `with_guard` writes, with the other version as `name`."""
+    name = name or fallback_name(kernel)
+    other = next((k for k in program.kernels if k.name == name), None)
     guards: set[n.Expr] = set()
     if other is None:
         return None
-    plan = _plain(program.plan, kernel, guards)
-    if len(guards) != 1 or any(fallback_name(kernel) in _launched((step,)) for step in plan):
+    plan = _plain(program.plan, kernel, guards, name)
+    if len(guards) != 1 or any(name in _launched((step,)) for step in plan):
         return None
     kernels = tuple(k for k in program.kernels if k is not other)
     if plan == tuple(n.Launch(k.name) for k in kernels):
@@ -147,7 +148,7 @@ def without_guard(program: n.Program, kernel: str) -> tuple[n.Program, n.Expr, n
     return replace(program, kernels=kernels, plan=plan), guards.pop(), replace(other, name=kernel)
 
 
-def _plain(plan: Plan, kernel: str, guards: set[n.Expr]) -> Plan:
+def _plain(plan: Plan, kernel: str, guards: set[n.Expr], other: str) -> Plan:
     out: list[n.Launch | n.Dispatch] = []
     for step in plan:
         if not isinstance(step, n.Dispatch):
@@ -156,11 +157,11 @@ def _plain(plan: Plan, kernel: str, guards: set[n.Expr]) -> Plan:
         if len(step.arms) == 1:
             (guard, arm), = step.arms
             if len(arm) == 1 and isinstance(arm[0], n.Launch) and arm[0].kernel == kernel and \
-                    step.orelse == (replace(arm[0], kernel=fallback_name(kernel)),):
+                    step.orelse == (replace(arm[0], kernel=other),):
                 guards.add(guard)
                 out.append(arm[0])
                 continue
-        out.append(n.Dispatch(tuple((g, _plain(arm, kernel, guards)) for g, arm in step.arms), _plain(step.orelse, kernel, guards)))
+        out.append(n.Dispatch(tuple((g, _plain(arm, kernel, guards, other)) for g, arm in step.arms), _plain(step.orelse, kernel, guards, other)))
     return tuple(out)
 
 

@@ -69,11 +69,16 @@ def accesses_of(k: n.Kernel) -> list[Access]:
 def _leaves_pending(s: n.Stmt) -> bool:
     """Whether a statement begins what is waited for later."""
     return any((isinstance(x, n.Copy) and (x.grouped or x.signal is not None)) or (isinstance(x, n.Mma) and x.pending)
-               or (isinstance(x, n.Call) and x.fn == "wgmma") for x in walk(s))
+               or (isinstance(x, n.Call) and x.fn in ("wgmma", "named_barrier_arrive")) for x in walk(s))
 
 
 def _waits(s: n.Stmt) -> bool:
-    return any(isinstance(x, n.Call) and x.fn in ("async_wait", "bulk_wait", "wgmma_wait", "mbar_wait") for x in walk(s))
+    return any(isinstance(x, n.Call) and x.fn in ("async_wait", "bulk_wait", "wgmma_wait", "mbar_wait", "named_barrier_sync") for x in walk(s))
+
+
+def _meets(s: n.Stmt) -> int:
+    """How many arrivals at the barrier of the cluster a statement has more than waits for it."""
+    return sum({"cluster_arrive": 1, "cluster_wait": -1}.get(x.fn, 0) for x in walk(s) if isinstance(x, n.Call))
 
 
 def _starts_with_axes(r: n.Region, k: n.Kernel) -> bool:
@@ -138,10 +143,11 @@ class FuseKernels(Pass):
         behind = [frozenset[str]()]
         for s in reversed(node.body):
             behind.append(behind[-1] | names_read(s) | buffers_named(s))
-        pending = tuple(_leaves_pending(s) for s in node.body)
+        pending, open_ = tuple(_leaves_pending(s) for s in node.body), 0
         for i in range(1, len(node.body)):
             before |= set(bound_names(node.body[i - 1:i]))
-            if any(pending[:i]) and any(_waits(s) for s in node.body[i:]):
+            open_ += _meets(node.body[i - 1])
+            if open_ or (any(pending[:i]) and any(_waits(s) for s in node.body[i:])):
                 continue  # what the first part has begun would be waited for by nobody
             if not before & behind[len(node.body) - i] and not isinstance(node.body[i - 1], (n.Alloc, n.Let, n.View)):
                 out.append(Site(path, FuseKernels(self.kernel, i)))

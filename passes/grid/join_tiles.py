@@ -41,6 +41,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis import Aliases
 from kir.analysis.clipping import divides
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -58,11 +59,12 @@ LOCAL = ("fragment", "register")
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    """Whether a CTA reads nothing that another one writes."""
+    """Whether a CTA reads nothing that another one writes, under whatever name."""
     body = kernel_of(program, site.path).body
     written = {r.buffer.name for s in statements(body) if (r := _written(s)) is not None and r.buffer.space not in LOCAL}
-    read = {x.at.buffer.name for s in body for x in walk(s) if isinstance(x, n.Load)} & written
-    return refuted(f"'{min(read)}' is read, which the tiles write", "a tile would read what its neighbor has just written") if read else proved(
+    read = {x.at.buffer.name for s in body for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.space not in LOCAL}
+    both = Aliases(program).aliased(read, written)
+    return refuted(f"'{min(both)}' is read, which the tiles write", "a tile would read what its neighbor has just written") if both else proved(
         "no tile reads what tiles write")
 
 
@@ -213,6 +215,8 @@ def _stands_alone(s: n.Stmt, own: set[str]) -> str:
         case n.Alloc():
             return "" if s.buffer.space in LOCAL else f"'{s.buffer.name}' is memory of the whole CTA"
         case n.View():
+            if s.at.buffer.space != "global":
+                return f"'{s.buffer.name}' is a view of memory of the CTA"
             return f"what is seen as '{s.buffer.name}' depends on the tile" if _mentions(s, own) else ""
         case n.For():
             return "how often a loop runs depends on the tile" if _mentions(s, own) else ""

@@ -31,10 +31,10 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import I32, DType, TileType, shape_of
-from kir.ir.visit import names_read, transform, walk
+from kir.ir.visit import names_read, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import block_and_index, edited, fresh_at, matched_as, node_as, params_as
+from kir.rewrite.edit import enclosing, kernel_of
+from kir.rewrite.match import block_and_index, edited, fresh_at, is_counted, matched_as, node_as, params_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written, inlined, is_pure, may_lie_outside, suggested_name
 from kir.rewrite.match.unify import bound_by, hole
 from kir.rewrite.view import expression_at
@@ -51,8 +51,7 @@ def _pattern(value: n.Expr) -> n.Expr | None:
         made = element(value, [hole(k) for k in range(rank)])
     except NotElementwise:
         return None
-    alone = is_pure(made) and not any(isinstance(x, n.Call) and x.fn == "pick" for x in walk(made))
-    return made if alone and all(hole(k).name in names_read(made) for k in range(rank)) else None
+    return made if is_pure(made) and all(hole(k).name in names_read(made) for k in range(rank)) else None
 
 
 def _picked(s: n.Stmt, pattern: n.Expr, tile: n.Var) -> n.Stmt:
@@ -80,15 +79,40 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
 def _inside(program: n.Program, site: Site, context: Context) -> Verdict:
     (block, i), value, ranges = block_and_index(program, site.path), _value(program, site), ranges_of(kernel_of(program, site.path))
     pattern, rank = matched_as(_pattern(value), n.Expr), len(shape_of(value.type))
+    if divided := [x for x in walk(value) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and build.int_value(x.b) is None]:
+        return unknown(f"{expr_text(divided[0])} may divide by zero where no element is taken", needs="a divisor that is a literal")
     taken = [x for s in block[i:] for x in walk(s) if isinstance(x, n.Expr) and x.type == pattern.type and bound_by(pattern, x, rank) is not None]
     always = any(not may_lie_outside(program, site.path, block[i:], x) for x in taken)
+    if any(_each_is_taken(program, site, value, pattern, x) for x in taken):
+        return proved("each element is taken in any case")
     for x in walk(value):
         if isinstance(x, n.Load) and x.mask is None and not x.clip and x.at.buffer.shape and hangs_over(_along(x.at) if always else x.at, ranges, program.facts,
                                                                                                         sums=True):
             return unknown(f"{expr_text(x)} may lie outside its buffer where no element is taken", needs="facts that keep the whole row inside")
-        if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and build.int_value(x.b) is None:
-            return unknown(f"{expr_text(x)} may divide by zero where no element is taken", needs="a divisor that is a literal")
     return proved("the whole row lies inside its buffers")
+
+
+def _each_is_taken(program: n.Program, site: Site, value: n.Expr, pattern: n.Expr, x: n.Expr) -> bool:
+    """Whether loops take every element of a row at some time, as an element is computed that has their numbers for its place."""
+    (block, i), shape = block_and_index(program, site.path), shape_of(value.type)
+    numbers = bound_by(pattern, x, len(shape)) or ()
+    around = {s.var.name: (k, s) for k, (_, s) in enumerate(enclosing(program, site.path)) if isinstance(s, n.For)}
+    inside = {s.var.name: s for s in statements(block[i:]) if isinstance(s, n.For)}
+    names = [v.name for v in numbers if isinstance(v, n.Var)]
+    loops = [around[name][1] if name in around else inside.get(name) for name in names]
+    counted = all(loop is not None and is_counted(loop) and build.int_value(loop.hi) == d for loop, d in zip(loops, shape, strict=False))
+    if len(set(names)) < len(shape) or not counted or names_read(value) & set(names) or may_lie_outside(program, site.path, block[i:], x):
+        return False
+    first = min((around[name][0] for name in names if name in around), default=None)
+    passed = [s for _, s in enclosing(program, site.path)][first:] if first is not None else []
+    run = [(build.int_value(s.lo), build.int_value(s.hi)) for s in passed if isinstance(s, n.For)]
+    sure = len(run) == len(passed) and all(lo is not None and hi is not None and lo < hi for lo, hi in run)
+    return sure and not names_read(value) & {name for s in passed for name in _declared(s)}
+
+
+def _declared(s: Place) -> set[str]:
+    """Names of values that the body of a loop declares."""
+    return {name for x in s.body if isinstance(x, n.Let) for name in x.names} if isinstance(s, n.For) else set()
 
 
 def _along(at: n.Region) -> n.Region:

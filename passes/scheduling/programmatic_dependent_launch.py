@@ -72,7 +72,7 @@ def _overlaps(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class ProgrammaticDependentLaunch(Pass):
     """The wait stands before statement `wait` of the kernel's innermost common block (that of its loop over all threads, if it has
-    one); `trigger` is where the kernel after this one may start: after the last statement, after the wait, or nowhere."""
+    one); `trigger` is where the kernel after this one may start: after the last statement, before it, after the wait, or nowhere."""
 
     intent: ClassVar[str] = "programmatic-dependent-launch"
     catalogue: ClassVar[tuple[int, ...]] = (34,)
@@ -82,7 +82,7 @@ class ProgrammaticDependentLaunch(Pass):
         Precondition("KIR-P341", "profit", "hardware", "the target overlaps dependent launches", _overlaps))
 
     wait: int = 0
-    trigger: Literal["end", "start", "none"] = "end"
+    trigger: Literal["end", "last", "start", "none"] = "end"
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel that is launched without overlap."""
@@ -95,7 +95,7 @@ class ProgrammaticDependentLaunch(Pass):
         launch = _launch(program, node.name)
         if launch is not None and dict(launch.attrs).get("pdl"):
             return Miss("it is launched with overlap already")
-        if self.wait > len(_block(node)):
+        if self.wait > len(_block(node)) - 2 * (self.trigger == "last"):
             return Miss(f"its block has {len(_block(node))} statements")
         return Site(path, self)
 
@@ -112,18 +112,19 @@ class ProgrammaticDependentLaunch(Pass):
         calls = [x for x in walk(node) if isinstance(x, n.Call) and x.fn in (WAIT, LAUNCH)]
         if len(waits) != 1 or len(launches) > 1 or len(calls) != len(waits) + len(launches):
             return Miss("it does not wait once, at its own level")
-        where = {(): "none", (len(block) - 1,): "end", (waits[0] + 1,): "start"}.get(tuple(launches))
+        where = {(): "none", (len(block) - 2,): "last", (len(block) - 1,): "end", (waits[0] + 1,): "start"}.get(tuple(launches))
         if where is None:
             return Miss("the kernel after it is let in at an unusual place")
-        return Site(path, ProgrammaticDependentLaunch(waits[0], where))  # type: ignore[arg-type]  # one of the three
+        return Site(path, ProgrammaticDependentLaunch(waits[0], where))  # type: ignore[arg-type]  # one of the four
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Wait, trigger and the launch's attribute."""
         kernel = kernel_of(program, site.path)
         block = _block(kernel)
         wait, launch = (n.Eval(build.call(fn)) for fn in (WAIT, LAUNCH))
-        made: n.Block = (*block[:self.wait], wait, *((launch,) if self.trigger == "start" else ()), *block[self.wait:],
-                         *((launch,) if self.trigger == "end" else ()))
+        rest = block[self.wait:]
+        at = {"start": 0, "last": len(rest) - 1, "end": len(rest), "none": None}[self.trigger]
+        made: n.Block = (*block[:self.wait], wait, *(rest if at is None else (*rest[:at], launch, *rest[at:])))
         after = replace_kernel(program, kernel.name, _with(kernel, made))
         plan = _planned(plan_of(program), kernel.name, lambda attrs: n.attrs(**{**dict(attrs), "pdl": True}))
         return Rewritten(replace(after, plan=plan), site.path)

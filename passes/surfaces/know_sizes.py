@@ -15,7 +15,7 @@ pipeline: `know-sizes{sizes=[N] values=[96]}@main`
 +kernel main grid (i: M * 96) threads 1
 +  let x = X[i // 96, i % 96]
 +  Y[i // 96, i % 96] = x + x
-+kernel main_otherwise grid (i: M * N) threads 1
++kernel main_of_any grid (i: M * N) threads 1
    let x = X[i // N, i % N]
    Y[i // N, i % N] = x + x
 +plan
@@ -23,7 +23,7 @@ pipeline: `know-sizes{sizes=[N] values=[96]}@main`
 +    when N == 96
 +      launch main
 +    else
-+      launch main_otherwise
++      launch main_of_any
 ```
 """
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kir.ir.types import DType
 from kir.ir.visit import names_read, transform
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.guard import fallback_name, with_guard, without_guard
+from kir.rewrite.guard import with_guard, without_guard
 from kir.rewrite.match import matched
 
 
@@ -88,7 +88,7 @@ class KnowSizes(Pass):
             return None
         if self._numbers(program) is None:
             return Miss("the sizes are not named with a number each, or are none of the program's")
-        if fallback_name(node.name) in {k.name for k in program.kernels} or node.name.endswith(fallback_name("")):
+        if _of_any(node.name) in {k.name for k in program.kernels} or node.name.endswith(_of_any("")):
             return Miss("the kernel has another version already")
         return Site(path, self) if self._known(program, node) != node else Miss("the kernel does not depend on them")
 
@@ -96,11 +96,11 @@ class KnowSizes(Pass):
         """Both versions, and the plan that chooses."""
         kernel = kernel_of(program, site.path)
         made = replace_kernel(program, kernel.name, self._known(program, kernel))
-        return Rewritten(with_guard(program, made, kernel.name, matched(self._guard(program))), site.path)
+        return Rewritten(with_guard(program, made, kernel.name, matched(self._guard(program)), _of_any(kernel.name)), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel that is its other version at certain sizes."""
-        found = without_guard(program, node.name) if isinstance(node, n.Kernel) else None
+        found = without_guard(program, node.name, _of_any(node.name)) if isinstance(node, n.Kernel) else None
         if found is None:
             return None
         core, guard, other = found
@@ -116,6 +116,11 @@ class KnowSizes(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One version for all sizes."""
         return Rewritten(site.captures["before"], site.path)
+
+
+def _of_any(kernel: str) -> str:
+    """What the kernel for all other sizes is called."""
+    return f"{kernel}_of_any"
 
 
 def _conjuncts(e: n.Expr) -> Iterator[n.Expr]:

@@ -119,7 +119,7 @@ class PanelProduct(Pass):
 
     def _of_panels(self, program: n.Program, path: Path, s: n.Mma) -> bool:
         """Whether a loop around the product, in which the sum goes on, goes on along the axis that it contracts, from panel to panel; not one that leaves
-        panels out, by a branch in it, or whose panels have factors of their own."""
+        panels out, by a branch in it, or whose panels have factors of their own, or begin in the midst of one operand."""
         branches = [p for p, x in enclosing(program, path) if isinstance(x, n.If)]
         loops = {x.var.name for p, x in enclosing(program, path) if isinstance(x, n.For) and not any(b[:len(p)] == p for b in branches) and not any(
             isinstance(y, n.Alloc) and y.buffer == s.acc.buffer for y in statements(x.body))}
@@ -131,7 +131,7 @@ class PanelProduct(Pass):
             except NotElementwise:
                 continue
             moving += [i for x in walk(factor) if isinstance(x, n.Region) for i in x.index if isinstance(i, n.Expr) and names_read(i) & loops]
-        return bool(moving) and any(_goes_on(i, loops) for i in moving) and all(STEP.name in names_read(i) for i in moving)  # a factor of a panel has no step
+        return bool(moving) and all(_goes_on(i, loops) for i in moving)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the columns of the first operand."""

@@ -14,30 +14,36 @@ import numpy as np
 import pytest
 
 from benchmarks.checks import kernels_passed as command
-from benchmarks.fuzz.checking import Fault, checks, ran, surfaces
+from benchmarks.fuzz.checking import Fault, checks, ran, surfaces, unfinished
 from benchmarks.fuzz.making import Made
 from benchmarks.fuzz.shrinking import shrunk
 from benchmarks.fuzz.state import State, page
+from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.rules.verify import verify
 from kir.ir.types import DType
+from kir.ir.visit import walk
 from kir.rewrite import apply, pass_class, sites
 
-FORMS = ("elements", "rows", "threads", "tile", "folded", "control", "warps", "product", "asynchronous", "called", "atomic", "viewed", "ring")
+FORMS = ("elements", "rows", "threads", "tile", "folded", "control", "warps", "product", "asynchronous", "called", "atomic", "viewed", "ring",
+         "mapped", "worked", "spelled", "ordered", "addressed", "halved", "narrowed", "met")
+NODES = {name for name, each in vars(n).items() if isinstance(each, type) and issubclass(each, n.Node)} - {"Node", "Expr", "Stmt"}
+"""What a program is made of."""
 
 
 def test_programs_of_each_form_stand_and_have_no_hazard() -> None:
-    left, seed = set(FORMS), 0
-    while left and seed < 300:
+    left, nodes, seed = set(FORMS), set(NODES), 0
+    while (left or nodes) and seed < 300:
         made = Made(seed)
+        p = parse_program(made.text, "p.kir")
+        nodes -= {type(x).__name__ for x in walk(unfinished(p, random.Random(seed)))}
         seed += 1
         if made.form.__name__ in left:
             left.discard(made.form.__name__)
-            p = parse_program(made.text, "p.kir")
             assert not [d for d in verify(p) if d.severity == "error"], made.text
             assert not ran(p, made.arrays, mode="check").errors, made.text
-    assert not left
+    assert not left and not nodes
 
 
 def test_a_program_is_the_same_each_time() -> None:
@@ -85,6 +91,9 @@ def test_a_kernel_is_not_split_between_a_copy_and_its_wait() -> None:
     undone = pass_class("fuse-kernels").with_options({})
     text = WAIT.replace("  Y[r, 0 +: 16] = S\n", "  Y[r, 0 +: 16] = 1.0\n").replace("  barrier()\n", "")
     assert not [s for s in sites(undone, parse_program(text, "p.kir"), "backward") if 2 <= s.params.at <= 4]  # type: ignore[attr-defined]  # the pass's own
+    lines = ["  Y[r, 0 +: 16] = 1.0", "  cluster_arrive()", "  Y[r, 0 +: 16] = X[r, 0 +: 16]", "  cluster_wait()", "  Y[r, 0 +: 16] = 2.0"]
+    met = parse_program("\n".join([*WAIT.splitlines()[:4], "kernel main grid (r: 4) threads 32 cluster(1)", *lines]) + "\n", "p.kir")
+    assert [s.params.at for s in sites(undone, met, "backward")] == [1, 4]  # type: ignore[attr-defined]  # seed 90077
 
 
 LOST = """kir 1

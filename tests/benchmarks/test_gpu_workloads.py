@@ -35,7 +35,7 @@ from benchmarks.gpu_workloads import (
     tuned,
 )
 from benchmarks.gpu_workloads.running import asking, launching, replaying, watched
-from benchmarks.surfaces import measured_steps
+from benchmarks.surfaces import measured_steps, workloads_report
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.hardware.target import Target
 from kir.interp import run
@@ -430,5 +430,7 @@ def test_each_state_of_a_lineage_is_judged_once_and_its_step_has_a_factor() -> N
     page = measured_steps.page(found)
     assert "| `topk_rows_tilelang` | topk | tilelang | indexer | 3 | 3 | 16.0 us | 4.0 us (written as CUDA) | 4 | H200, " in page
     assert page.count(" | 2 |\n") == 2 and measured_steps.main(["other"]) == 2
+    told = workloads_report.figures([(folder.read(), folder)])[folder.root.name]
+    assert "times as fast (H200)" in told[0] and told[1].startswith("kernels in TileLang beside the fastest reference") and workloads_report.main(["-o"]) == 2
     refused = [*found[:2], replace(found[2], accepted=False, reason="KIR-G102: not here")]
     assert "KIR-G102: not here |" in measured_steps.page(refused)

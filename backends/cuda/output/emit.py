@@ -44,7 +44,9 @@ class Written:
 
 
 class _Header(dict[str, tuple[str, tuple[str, ...]]]):
-    """Functions by name; those of wgmma, tcgen05 and TMA, one for each shape or rank, are made when they are asked for."""
+    """Functions by name, those of device.cuh in `fixed`; those of wgmma, tcgen05 and TMA, one for each shape or rank, are made when they are asked for."""
+
+    fixed: tuple[str, ...] = ()
 
     def __missing__(self, name: str) -> tuple[str, tuple[str, ...]]:
         made = generated(name) or blackwell.generated(name)
@@ -55,7 +57,7 @@ class _Header(dict[str, tuple[str, tuple[str, ...]]]):
 
 
 @cache
-def header() -> dict[str, tuple[str, tuple[str, ...]]]:
+def header() -> _Header:
     """The functions of device.cuh: text, and the functions that it needs."""
     text = (resources.files(__package__) / "device.cuh").read_text()
     out = _Header()
@@ -63,6 +65,7 @@ def header() -> dict[str, tuple[str, tuple[str, ...]]]:
         head, _, body = piece.partition("\n")
         name, _, needs = head.partition(" needs ")
         out[name] = (body.strip() + "\n", tuple(needs.split()))
+    out.fixed = tuple(out)
     return out
 
 
@@ -225,11 +228,11 @@ def _includes(p: n.Program) -> list[str]:
 
 
 def _closed(used: set[str]) -> list[str]:
-    """Used functions of the header with those they need, in the header's order."""
+    """Used functions of the header with those they need, in the header's order; then those that are made, by name, whatever was asked for before."""
     every = set(used)
     for name in used:
         every |= set(header()[name][1])
-    return [name for name in header() if name in every]
+    return [*(name for name in header().fixed if name in every), *sorted(every - set(header().fixed))]
 
 
 def _program_refusals(p: n.Program) -> list[Diagnostic]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kir.analysis.elements import NotElementwise, element, tile
+from kir.analysis.facts import Facts
 from kir.analysis.normal.normal_form import normalize
 from kir.analysis.tiles import tf32
 from kir.ir import build
@@ -23,6 +24,7 @@ from kir.rewrite.match.local_buffers import is_left
 
 from ..spelling.layouts import said
 from .aliases import read_where_they_lie
+from .awaited import awaited
 from .chained_products import by_rows
 from .gathered import beside_copies
 from .origins import sourced
@@ -42,7 +44,9 @@ TENSOR_CORES = frozenset({"f16", "bf16", "i8", "u8", "f8e4m3", "f8e5m2", "f64"})
 def prepared(program: n.Program, generic: bool = False) -> n.Program:
     """The program in TileLang's form; of a generic one, what its own source named stays as it is named."""
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {m.name for m in program.metas}
-    return replace(program, tensor_maps=(), kernels=tuple(_kernel(k, taken | {x.name for x in program.kernels}, generic) for k in program.kernels))
+    made = (_kernel(k, taken | {x.name for x in program.kernels}, generic) for k in program.kernels)
+    kernels = tuple(k if generic else awaited(k, Facts.in_kernel(program, k.name)) for k in made)
+    return replace(program, tensor_maps=(), kernels=kernels)
 
 
 def form(program: n.Program) -> n.Program:

@@ -26,6 +26,8 @@ CHOSEN = re.compile(rf"^\w+(?:{FORECAST}|, of \d+ measured: )")
 """What stands before the name of a candidate in a row that says how it was chosen."""
 EARLY = " early"
 """How the name of a candidate ends whose kernel begins before the one ahead of it in the stream has ended."""
+SIZED = " at its sizes"
+"""How it ends, but for that, of a candidate in which the row's sizes are numbers."""
 Of = TypeVar("Of")
 
 
@@ -55,7 +57,7 @@ def worth(workload: str, title: str, row: str = "") -> bool:
         return named
     own = bool(row) and OF_ROW in KNOWN
     known = fastest_titles(workload, row if own else "") | (fast_ways(workload, row) if OF_WAYS in KNOWN else frozenset())
-    return title in known or (own and title.removesuffix(EARLY) in known) or named
+    return title in known or (own and {title.removesuffix(EARLY), title.removesuffix(EARLY).removesuffix(SIZED)} & known != set()) or named
 
 
 @cache

@@ -84,17 +84,19 @@ def measured(case: Case) -> list[Taken]:
 
 
 def fastest(ways: Mapping[str, Callable[[], Any]], rounds: int = 3) -> str:
-    """The way that took the least time, by the median of a few samples of each in turn."""
+    """The way that took the least time, by the median of a few samples of each in turn, beside no other process that asks for turns."""
     ways = {way: call for way, call in ways.items() if str(way) not in STOPPED} or ways
-    samples: dict[str, list[float]] = {way: [] for way in ways}
-    for number in range(rounds if len(ways) > 1 else 0):
-        for way, call in ways.items():
-            if not number:
-                told(str(way))
-            samples[way].append(_seconds(call, 1, _asking(call, 1)))
-    told("")
     if len(ways) == 1:
+        told("")
         return next(iter(ways))
+    samples: dict[str, list[float]] = {way: [] for way in ways}
+    with Turns.of().alone():
+        for number in range(rounds):
+            for way, call in ways.items():
+                if not number:
+                    told(str(way))
+                samples[way].append(_seconds(call, 1, _asking(call, 1)))
+    told("")
     TRIED.update({way: statistics.median(of) for way, of in samples.items()})
     return min(samples, key=lambda way: statistics.median(samples[way]))
 

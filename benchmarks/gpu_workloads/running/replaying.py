@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.running.asking import EARLY
+from benchmarks.gpu_workloads.running.asking import EARLY, SIZED
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_already
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
@@ -165,8 +165,8 @@ def surface(point: str) -> str:
 
 
 def key(point: str, row: Any) -> tuple[str, Any]:
-    """What a candidate at a row is kept by: TileLang's launchers take the row's sizes, and what others compile holds for all rows."""
-    return point, row if surface(point) == "tilelang" else None
+    """What a candidate at a row is kept by: TileLang's launchers take the row's sizes, and what others compile holds for all rows, unless it knows one's."""
+    return point, row if surface(point) == "tilelang" or SIZED in point else None
 
 
 def of_rows(name: str, rows: Iterable[Any], points: Iterable[str], suits: Callable[[str, Any], bool], make: Callable[[Any], Program],
@@ -185,3 +185,10 @@ def _made(what: tuple[Callable[[Any], Program], Callable[[Any, Program], Executa
             return program, build(key, program)
     except (KirError, OSError) as refused:
         return str(refused).splitlines()[0]
+
+
+def at_sizes(program: Program, sizes: Mapping[str, int]) -> Program:
+    """A program with a version of its first kernel that has a row's sizes as numbers in it."""
+    first = launches(program)[0].kernel
+    step = f"know-sizes{{sizes=[{', '.join(sizes)}] values=[{', '.join(map(str, sizes.values()))}]}}@{first}"
+    return run(program, step, Context(target("sm_90a"))).program

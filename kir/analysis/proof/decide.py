@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import Any, Literal
 
 from kir.analysis.access import Aliases
@@ -198,14 +198,11 @@ class _Kernel:
 
     def _covered(self) -> set[str]:
         """Memory that is defined wherever it is read, because it is given, by what is launched before too, or because stores before each read cover it."""
-        known = {*self.walk.filled, *self.before}
+        known, reads = {*self.walk.filled, *self.before}, [a for a in accesses(self.walk.items) if a.verb != "write"]
         told = partial(by_all, leavers(tuple(self.walk.items)), self.params | set(self.axes), self._proves)
-        reads: dict[str, list[Access]] = {}
-        for a in (x for x in accesses(self.walk.items) if x.verb != "write"):
-            reads.setdefault(a.root, []).append(a)
-        for root, at in reads.items():
+        for root in dict.fromkeys(a.root for a in reads):
             if root not in known and root not in self.params:
-                writes = self.walk.written.get(root, [])
+                at, writes = [a for a in reads if a.root == root], self.walk.written.get(root, [])
                 if all(covered(a, writes, partial(self._holds_at, a), told) or (self.overlap is not None and self.overlap.filled(a))
                        or any(told(w) and reached(self.kernel, w, a, partial(self._proves, place=a.place)) for w in writes) for a in at):
                     known.add(root)
@@ -324,7 +321,8 @@ class _Kernel:
             for kind in ("race", "barrier"):
                 yield Obligation(kind, "open", "not followed", split.place.anchor, "a team splits again around a barrier")
             return
-        left = False
+        past = {id(x) for x in leaving(split.items)}
+        left = any(id(x) not in past for x, _ in leavers((split,)))
         for o in self._meetings(split) if has_barrier(split.items) else ():
             if o.what == EXIT and o.status != "proved":
                 left, o = True, Obligation(o.kind, "proved", o.what, o.anchor)
@@ -333,7 +331,7 @@ class _Kernel:
         seen = set[Any]()
         for pair in concurrent(split.items, left):
             a, b = pair.first.access, pair.second.access
-            key = (id(a), id(b), pair.first.shuffled, pair.first.synced, pair.among, tuple(sorted(pair.trips.items())))
+            key = (id(a), id(b), pair.first.shuffled, pair.first.synced, pair.first.when, pair.second.when, pair.among, tuple(sorted(pair.trips.items())))
             if key in seen or of_one_kind(a, b) or not self._may_meet(a, b):
                 continue
             seen.add(key)
@@ -506,13 +504,12 @@ class _Kernel:
                 told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply := self._fits(e, place, holding, hard), e)
                 values = reply.values if told.status == "refuted" and overflows(e, holding, reply.values) else None
                 values = at_the_most(self.program, e, holding) if told.status != "proved" and values is None and not hard else values
-                if told.status == "proved" or values is not None or reply.kind != "unknown":
+                if values is not None or reply.kind != "unknown":
                     break
-            if told.status != "proved" and values is None:
-                told = Obligation("overflow", "open", told.what, told.anchor, told.why or "the solver's counterexample is none")
             if values is not None:
-                given = {k: v for k, v in values.items() if k in self.params or k in self.axes}
-                told = Obligation("overflow", "refuted", told.what, told.anchor, values=given)
+                told = Obligation("overflow", "refuted", told.what, told.anchor, values={k: v for k, v in values.items() if k in {*self.params, *self.axes}})
+            elif told.status != "proved":
+                told = Obligation("overflow", "open", told.what, told.anchor, told.why or "the solver's counterexample is none")
             yield told
 
     def _fits(self, e: n.Expr, place: Place, holding: tuple[Holding, ...], hard: bool) -> Reply:
@@ -593,10 +590,7 @@ def _extent(d: int | n.Expr) -> n.Expr:
 
 
 def _any(conditions: Iterable[n.Expr]) -> n.Expr:
-    out: n.Expr = FALSE
-    for c in conditions:
-        out = either(out, c)
-    return out
+    return reduce(either, conditions, FALSE)
 
 
 __all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided", "of_widths", "unordered"]

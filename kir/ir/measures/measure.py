@@ -56,8 +56,8 @@ class Measure(NamedTuple):
     """Stores of one thread of many that write several elements of its own or of shared memory at once, and values beyond the first that one store
     folds into a scalar, all of which are computed from the same memory."""
     tiles: int
-    """Size of what is held as whole tiles: bits of the number of elements, over definitions, copies, mma, joined rows and stores to global memory. A copy
-    of a piece, in an unrolled loop over the pieces, counts as more than one of the whole."""
+    """Size of what is held as whole tiles: bits of the number of elements, over definitions, copies, mma, joined rows, stores to global memory, and twice over
+    tiles that are reshaped. A copy of a piece, in an unrolled loop over the pieces, counts as more than one of the whole."""
     threads: int
     """Loops over threads, and bits of the number of threads of a CTA."""
     names: int
@@ -339,8 +339,8 @@ class _Counter:
 
     def call(self, x: n.Call) -> None:
         """Counts a call by the kind of its row."""
-        if x.fn == "join":
-            self.add("tiles", _bits(x.type))
+        if x.fn in ("join", "reshape"):
+            self.add("tiles", _bits(x.type) * (2 if x.fn == "reshape" else 1))
         row = table().get(x.fn)
         if row is None:
             return

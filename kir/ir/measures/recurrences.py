@@ -28,8 +28,7 @@ def _blocks(block: n.Block) -> Iterator[n.Block]:
 
 def _is_state(b: n.Buffer, rest: Sequence[n.Stmt], outputs: Collection[str]) -> bool:
     """Whether one of the loops that follow is a recurrence of which an array holds the state."""
-    return any(_hands_on(b, loop, outputs) for s in rest for loop in (s, *statements(tuple(x for x in blocks_of(s) for x in x)))
-               if isinstance(loop, n.For) and loop.kind == "serial")
+    return any(_hands_on(b, loop, outputs) for loop in statements(tuple(rest)) if isinstance(loop, n.For) and loop.kind == "serial")
 
 
 def _hands_on(b: n.Buffer, loop: n.For, outputs: Collection[str]) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.backends.cuda.output.emit import header
+from kir.backends.cuda.output.emit import _closed, header
 from kir.base.diagnostic import KirError
 from kir.gate import gate_cpu, realized
 from kir.hardware.target import target
@@ -51,6 +51,15 @@ def test_device_functions_wrap_one_instruction_each() -> None:
         assert all(row.count(";") <= 1 for row in re.findall(r'"([^"]*)"', bare)), name
         assert all(other in header() for other in needs)
         assert re.search(rf"\b{name}\b", text)
+
+
+def test_device_functions_stand_in_one_order_whatever_was_written_before() -> None:
+    orders = []
+    for first in ("tma_store_2d", "tma_load_2d"):
+        header.cache_clear()
+        assert header()[first]
+        orders.append(_closed({"tma_load_2d", "tma_store_2d", "mbar_init"}))
+    assert orders == [["shared_address", "mbar_init", "tma_load_2d", "tma_store_2d"]] * 2
 
 
 def test_only_used_device_functions_are_written(cuda: Backend) -> None:

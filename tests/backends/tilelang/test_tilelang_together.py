@@ -5,6 +5,7 @@ import pytest
 
 from kir.gate.proved.compiled import judged
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.surface import Translated, backend
 
 VOTED = """kir 1
@@ -55,3 +56,37 @@ def test_a_product_is_written_where_its_warps_can_share_it_out(threads: int, siz
             "  mma acc += sA * sB\n  copy acc -> C\n")
     refusals = backend("tilelang").accepts(parse_program(text, "p.kir"))
     assert bool(refusals) != can and (can or "shared out" in refusals[0].message)
+
+
+@pytest.mark.parametrize(("head", "last", "many", "waits"), [
+    ("", "", "ceildiv(L, 64)", False),  # as often as not: L >= 1
+    ("  let length = lengths[0]\n", "", "ceildiv(length, 64)", True),  # what data say may be 0
+    ("", "", "ceildiv(max(b - 1, 0), 64)", True),  # 0 in the first blocks
+    ("  let length = lengths[0]\n", "  copy Qs -> O[b * 64 +: 64, 0 +: 64] clip\n", "ceildiv(length, 64)", True),
+    ("  let length = lengths[0]\n", "", "ceildiv(max(length, 1), 64)", False),
+])
+def test_a_copy_waits_where_it_stands_before_a_pipelined_loop_that_may_not_run(head: str, last: str, many: str, waits: bool) -> None:
+    """By TMA it lands when its memory is another buffer's: TileLang waits for it in the loop."""
+    program = parse_program(f"""kir 1
+program p
+  size L: i32
+  in lengths: i32[1]
+  in Q: f16[L, 64]
+  in K: f16[L, 64]
+  out O: f16[L, 64]
+  fact L >= 1
+  fact L <= 65536
+kernel main grid (b: ceildiv(L, 64)) threads 128
+{head}  shared Qs: f16[64, 64]
+  shared Ks: f16[64, 64]
+  fragment acc: f32[64, 64] = 0.0
+  copy load(Q[b * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Qs
+  for j in 0..{many} pipelined {{stages=2}}
+    copy load(K[j * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Ks
+    mma acc += Qs * trans(Ks, 1, 0)
+  O[b * 64 +: 64, 0 +: 64] = cast(acc, f16) clip
+{last}""", "p.kir")
+    text = backend("tilelang").emit(program).text
+    assert text.count("disable_tma=True") == ("Qs, disable_tma=True)" in text) == waits
+    unpipelined = backend("tilelang").emit(parse_program(program_text(program).replace(" pipelined {stages=2}", ""), "p.kir")).text
+    assert "disable_tma" not in unpipelined, "it waits at once"

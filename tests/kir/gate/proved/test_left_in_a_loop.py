@@ -54,6 +54,7 @@ WRONG = {"its neighbor has left before it wrote": (LOOP.replace("S[t - 1]", "S[6
          "a round without its second barrier": (LOOP.removesuffix("      barrier()\n"), "race"),
          "written behind the last barrier by who leaves next": (LOOP + "      if t > 0\n        S[t - 1] = 0.0\n", "race"),
          "written before the loop, without a barrier": (BEGUN.replace("1.0\n    barrier()", "1.0").replace("S[t - 1]", "S[63 - t]"), "race"),
+         "just written, and no barrier behind": ("    S[t] = 1.0\n    if 2 > t\n      return\n    if b * 256 + t < N\n      Y[b * 256 + t] = S[0]\n", "race"),
          "written behind the loop": (KEPT.replace("S[t - 1]", "1.0")
                                      + "    S[t] = 1.0\n    barrier()\n    Y[b * 256 + t] = S[63 - t] where b * 256 + t < N\n", "undefined"),
          "elements before they are made": (CHAIN.replace("k > 0", "k < 3").replace("v[k - 1]", "v[k + 1]").replace("v[3]", "v[0]"), "undefined")}
@@ -72,5 +73,6 @@ def test_what_those_that_left_leave_open_is_shown_by_a_run(name: str) -> None:
     program = parse_program(HEAD + text)
     found = proved(program, 3)
     assert found.status(kind) == ("undecided" if name in ONLY_OPEN else "refuted"), found.findings  # type: ignore[arg-type]  # one of the kinds
+    assert any(f.kind == kind and f.what != "shown by a run" for f in found.findings), "a run shows it, and all is proved"
     if name in ONLY_OPEN:
         assert run(program, {"X": np.ones(200, np.float32), "Y": np.zeros(200, np.float32)}, {"N": 200}, mode="check").errors

@@ -5,7 +5,7 @@ import textwrap
 
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
-from kir.learning.corpus.roundtrip.threads import same_thread
+from kir.learning.corpus.roundtrip.same.threads import same_thread
 
 HEAD = """kir 1
 program p
@@ -49,6 +49,32 @@ SAME = {
         "shared s: f32[4, 64]\nfor t in 0..64 parallel thread\n  for i in 0..4 unroll\n    s[i, t] = x[t]\n  barrier()\n  y[t] = s[n, 63 - t]",
         "shared s: f32[4, 64]\nfor t in 0..64 parallel thread\n  for i in 0..4 unroll\n    s[(i * 64 + t) // 64, (i * 64 + t) % 64] = x[t]\n  barrier()\n"
         "  y[t] = s[n, 63 - t]"),
+    "rows whose counters end where the launch says": (
+        "shared s: f32[4, 64]\nfor t in 0..64 parallel thread\n  for i in 0..n\n    s[1, i * 16 + t % 16] = x[t]\n  barrier()\n  y[t] = s[1, 63 - t]",
+        "shared s: f32[4, 64]\nfor t in 0..64 parallel thread\n  for i in 0..n\n    s[(i * 16 + t % 16 + 64) // 64, (i * 16 + t % 16 + 64) % 64] = x[t]\n"
+        "  barrier()\n  y[t] = s[1, 63 - t]"),
+    "values that are named and worked out elsewhere": (
+        "for t in 0..64 parallel thread\n  let a = x[t] * 2.0\n  let m = h[t]\n  y[t] = a + cast(m, f32)\n  y[t + 64] = a",
+        "for t in 0..64 parallel thread\n  let v = cast(h[t], f32)\n  let a = x[t]\n  y[t] = 2.0 * a + v\n  y[t + 64] = a * 2.0"),
+    "sums of two kinds, a turn at a time": (
+        "for t in 0..64 parallel thread\n  register a: f32 = 0.0\n  register q: f32 = 0.0\n  for i in 0..n\n    a = a + x[t + i]\n    q = q + a * a\n"
+        "  y[t] = a\n  y[t + 64] = q",
+        "for t in 0..64 parallel thread\n  register idle: i32 = 0\n  register a: f32 = 0.0\n  register q: f32 = 0.0\n  for i in 0..n\n"
+        "    let v = x[t + i] + a\n"
+        "    idle = idle + 1\n    q = v * v + q\n    a = v\n  y[t] = a\n  y[t + 64] = q"),
+    "loops that end early": (
+        "for t in 0..64 parallel thread\n  register a: f32 = 0.0\n  for i in 0..n\n    if x[i] > 1.0\n      break\n    a = a + x[i]\n  y[t] = a",
+        "for t in 0..64 parallel thread\n  register a: f32 = 0.0\n  for i in 0..n\n    let v = x[i]\n    if 1.0 < v\n      break\n    a = v + a\n  y[t] = a"),
+    "a number that is put together of its bytes": (
+        "shared s: u8[1024]\nview shared v: i32[256] at s\nfor t in 0..64 parallel thread\n  v[t] = n\n  barrier()\n  y[t] = cast(v[63 - t], f32)",
+        "shared s: u8[1024]\nfor t in 0..64 parallel thread\n  s[t * 4 +: 4] = unpack(pack(unpack(n, dtype=u8), dtype=u32), dtype=u8)\n  barrier()\n"
+        "  y[t] = cast(cast(pack(s[(63 - t) * 4 +: 4], dtype=u32), i32, bits), f32)"),
+    "a register's halves": (
+        "for t in 0..64 parallel thread\n  register u: u32 = cast(n, u32)\n  view register v: u16[2] at u\n  v[1] = 3:u16\n  y[t] = cast(u, f32)",
+        "for t in 0..64 parallel thread\n  let low = pick(unpack(cast(n, u32), dtype=u16), 0)\n  y[t] = cast(pack(vec(low, 3:u16), dtype=u32), f32)"),
+    "elements one by one": (
+        "for t in 0..64 parallel thread\n  register a: f32[4]\n  for i in 0..4\n    a[i] = x[t * 4 + i] * 2.0\n  y[t * 4 +: 4] = a",
+        "for t in 0..64 parallel thread\n  let v = x[t * 4 +: 4] * 2.0\n  for i in 0..4 unroll\n    y[t * 4 + i] = pick(v, i)"),
     "a number held to a range": (
         "for t in 0..64 parallel thread\n  c[t] = cast(n + t, i8, sat)",
         "for t in 0..64 parallel thread\n  c[t] = cast(max(min(n + t, 127), -128), i8)"),
@@ -81,6 +107,62 @@ OTHER = {
     "a counter that may leave its row": (
         SAME["rows by the counters' ranges"][0].replace("s[i, t]", "s[i, t * 2]"),
         SAME["rows by the counters' ranges"][1].replace("i * 64 + t)", "i * 64 + t * 2)")),
+    "rows that the first names as rows": (
+        SAME["rows whose counters end where the launch says"][1],
+        SAME["rows whose counters end where the launch says"][0].replace("s[1, i * 16", "s[0, i * 16")),
+    "rows that are left for others": (
+        SAME["rows whose counters end where the launch says"][0],
+        SAME["rows whose counters end where the launch says"][0].replace("s[1, i * 16 + t % 16]", "s[0, i * 16 + t % 16 + 64]")),
+    "values of another place": (
+        SAME["values that are named and worked out elsewhere"][0],
+        SAME["values that are named and worked out elsewhere"][1].replace("x[t]", "x[t + 1]")),
+    "a value read after a write": (
+        "for t in 0..64 parallel thread\n  let a = y[t]\n  y[t] = x[t]\n  y[t + 64] = a",
+        "for t in 0..64 parallel thread\n  y[t] = x[t]\n  let a = y[t]\n  y[t + 64] = a"),
+    "a value read after a write through a view": (
+        "shared s: u8[256]\nfor t in 0..64 parallel thread\n  view shared v: i32[64] at s\n  for i in 0..n\n"
+        "    let a = s[t]\n    v[t] = n\n    y[t] = cast(a, f32)",
+        "shared s: u8[256]\nfor t in 0..64 parallel thread\n  view shared v: i32[64] at s\n  for i in 0..n\n"
+        "    v[t] = n\n    let a = s[t]\n    y[t] = cast(a, f32)"),
+    "a value read before a barrier": (
+        "shared s: f32[64]\nfor t in 0..64 parallel thread\n  let a = s[63 - t]\n  barrier()\n  y[t] = a",
+        "shared s: f32[64]\nfor t in 0..64 parallel thread\n  barrier()\n  let a = s[63 - t]\n  y[t] = a"),
+    "a value read in each turn": (
+        "for t in 0..64 parallel thread\n  let a = y[t]\n  for i in 0..n\n    y[t] = a + 1.0",
+        "for t in 0..64 parallel thread\n  for i in 0..n\n    let a = y[t]\n    y[t] = a + 1.0"),
+    "a value read where a branch is not taken": (
+        "for t in 0..64 parallel thread\n  if t < n\n    y[t] = x[t * n]",
+        "for t in 0..64 parallel thread\n  let a = x[t * n]\n  if t < n\n    y[t] = a"),
+    "lanes that meet in a branch": (
+        "for t in 0..64 parallel thread\n  let a = shfl_xor(x[t], 1)\n  if t < n\n    y[t] = a",
+        "for t in 0..64 parallel thread\n  if t < n\n    y[t] = shfl_xor(x[t], 1)"),
+    "sums that change places": (
+        SAME["sums of two kinds, a turn at a time"][0],
+        SAME["sums of two kinds, a turn at a time"][1].replace("q = v * v + q", "q = v * a + q")),
+    "a sum of what came before it": (
+        SAME["sums of two kinds, a turn at a time"][0],
+        SAME["sums of two kinds, a turn at a time"][0].replace("    a = a + x[t + i]\n    q = q + a * a\n", "    q = q + a * a\n    a = a + x[t + i]\n")),
+    "a sum whose turns end elsewhere": (
+        SAME["sums of two kinds, a turn at a time"][0],
+        SAME["sums of two kinds, a turn at a time"][1].replace("0..n", "0..n + 1")),
+    "a loop that ends a turn later": (
+        SAME["loops that end early"][0],
+        "for t in 0..64 parallel thread\n  register a: f32 = 0.0\n  for i in 0..n\n    let v = x[i]\n    a = v + a\n    if 1.0 < v\n      break\n  y[t] = a"),
+    "bytes in another order": (
+        SAME["a number that is put together of its bytes"][0],
+        SAME["a number that is put together of its bytes"][1].replace("* 4 +: 4]", "* 4 + 1 +: 4]")),
+    "the other half": (
+        SAME["a register's halves"][0],
+        SAME["a register's halves"][1].replace("vec(low, 3:u16)", "vec(3:u16, low)")),
+    "the elements the other way round": (
+        SAME["elements one by one"][0],
+        SAME["elements one by one"][1].replace("pick(v, i)", "pick(v, 3 - i)")),
+    "stores in another order": (
+        "for t in 0..64 parallel thread\n  y[t] = 1.0\n  y[n] = 2.0",
+        "for t in 0..64 parallel thread\n  y[n] = 2.0\n  y[t] = 1.0"),
+    "a difference the other way round": (
+        "for t in 0..64 parallel thread\n  y[t] = x[t] - x[t + 64]",
+        "for t in 0..64 parallel thread\n  y[t] = x[t + 64] - x[t]"),
     "another range": (
         SAME["a number held to a range"][0],
         SAME["a number held to a range"][1].replace("127", "126")),
@@ -107,3 +189,8 @@ def test_programs_that_differ_are_two() -> None:
     assert [what for what, (a, b) in OTHER.items() if same_thread(program(a), program(b)) or same_thread(program(b), program(a))] == []
 
 
+def test_a_row_that_the_first_presupposes_may_be_held_by_a_remainder_and_not_the_other_way_round() -> None:
+    plain = program("shared s: f32[4, 64]\nfor t in 0..64 parallel thread\n  s[1, t + n] = x[t]\n  barrier()\n  y[t] = s[1, t]")
+    held = program("shared s: f32[4, 64]\nfor t in 0..64 parallel thread\n  s[1, (t + n) % 64] = x[t]\n  barrier()\n  y[t] = s[1, t]")
+    assert same_thread(plain, held)
+    assert not same_thread(held, plain)
