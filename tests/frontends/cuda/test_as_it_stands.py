@@ -15,9 +15,8 @@ from kir.ir.binding import Binding
 from kir.ir.bindings.specialize import specialize
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.learning.corpus.roundtrip.equal import same_program
 from kir.learning.corpus.roundtrip.one import examine
-from kir.learning.corpus.roundtrip.threads import thread_form
+from kir.learning.corpus.roundtrip.same.threads import same_thread
 from kir.surface import frontend
 from kir.surface.reading import launched
 from tests.frontends.cuda.reading import read
@@ -366,14 +365,14 @@ kernel k grid (i: 1) threads 8
 
 def test_the_form_that_is_compared_forgives_names_alone() -> None:
     def made(*lines: str) -> Any:
-        return thread_form(parse_program(FORM.format("\n    ".join(lines))))
+        return parse_program(FORM.format("\n    ".join(lines)))
     named = made("let v = a[t * 4 +: 4]", "b[t] = pick(v, 0) + pick(v, 1)")
-    assert same_program(made("register v: f32[4] = a[t * 4 +: 4]", "b[t] = v[0] + v[1]"), named)
-    assert not same_program(made("register v: f32[4] = a[t * 4 +: 4]", "v[1] = 2.0", "b[t] = v[0] + v[1]"), named)
-    assert not same_program(made("register v: f32[4] = a[t * 4 +: 4]", "b[t] = v[0] + v[2]"), named)
+    assert same_thread(made("register v: f32[4] = a[t * 4 +: 4]", "b[t] = v[0] + v[1]"), named)
+    assert not same_thread(made("register v: f32[4] = a[t * 4 +: 4]", "v[1] = 2.0", "b[t] = v[0] + v[1]"), named)
+    assert not same_thread(made("register v: f32[4] = a[t * 4 +: 4]", "b[t] = v[0] + v[2]"), named)
     whole = made("b[t * 8 +: 8] = a[t * 8 +: 8]")
-    assert same_program(made("for e in 0..2 unroll", "  b[t * 8 + e * 4 +: 4] = a[t * 8 + e * 4 +: 4]"), whole)
-    assert not same_program(made("for e in 0..2 unroll", "  b[t * 8 + e * 4 +: 4] = a[t * 8 +: 4]"), whole)
+    assert same_thread(made("for e in 0..2 unroll", "  b[t * 8 + e * 4 +: 4] = a[t * 8 + e * 4 +: 4]"), whole)
+    assert not same_thread(made("for e in 0..2 unroll", "  b[t * 8 + e * 4 +: 4] = a[t * 8 +: 4]"), whole)
 
 
 def test_kernels_of_one_name_are_each_named_with_their_parameters(tmp_path: Path) -> None:

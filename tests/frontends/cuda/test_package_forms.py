@@ -13,8 +13,8 @@ from kir.interp import run
 from kir.ir.binding import Binding
 from kir.ir.bindings.specialize import specialize
 from kir.learning.corpus.roundtrip.one import examine
+from kir.learning.corpus.roundtrip.same.threads import same_thread
 from kir.learning.corpus.roundtrip.specialized import neutral
-from kir.learning.corpus.roundtrip.threads import same_thread
 from kir.surface import frontend
 from tests.frontends.cuda.reading import read
 from tests.frontends.reading import opaque_statements

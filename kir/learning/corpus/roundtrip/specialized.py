@@ -19,7 +19,7 @@ from kir.ir.printer import program_text
 from kir.ir.rules.verify import verify
 from kir.ir.visit import statements
 from kir.learning.corpus.roundtrip.equal import settled
-from kir.learning.corpus.roundtrip.threads import filled, same_thread, thread_form
+from kir.learning.corpus.roundtrip.same.threads import filled, plain_form, same_thread
 from kir.surface import backend
 from kir.surface.launches.record import Specialization
 
@@ -61,11 +61,7 @@ def through(reader: Any, each: Specialization, path: Path) -> Record:
     again = _named_as(replace(again, name=made.name), made)
     if canonical(made) == canonical(again) or same_thread(made, again):
         return out | {"state": "equal", "emit": "equal", "emitted": hashlib.sha256(emitted.text.encode()).hexdigest()[:24]}
-    try:
-        told = difference(settled(thread_form(filled(made))), settled(thread_form(again)))
-    except KirError:  # that form is none of theirs
-        told = difference(made, again)
-    return out | {"emit": "differs", "message": told}
+    return out | {"emit": "differs", "message": difference(settled(plain_form(filled(made))), settled(plain_form(again)))}
 
 
 def _read_again(reader: Any, text: str, binding: Binding, suffix: str) -> n.Program:

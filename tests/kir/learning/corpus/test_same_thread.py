@@ -5,7 +5,7 @@ import textwrap
 
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
-from kir.learning.corpus.roundtrip.threads import same_thread
+from kir.learning.corpus.roundtrip.same.threads import same_thread
 
 HEAD = """kir 1
 program p

@@ -8,21 +8,19 @@ are one do the same; what has no such list is no program of it.
 """
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kir.base.instructions import table
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import canonical
-from kir.ir.types import DTYPES, I32, I64, DType, TileType, Type, dtype_of, shape_of
+from kir.ir.types import DTYPES, I32, DType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, walk
-from kir.learning.corpus.roundtrip.same_values import Table, Value
+from kir.learning.corpus.roundtrip.same.memory import WIDEST, Dynamic, Places, Unlisted, flat, length
+from kir.learning.corpus.roundtrip.same.values import Table, Value
 
-WIDEST = 128
-"""Elements of a vector, or of a private array, that are followed one by one, at most."""
 TURNS = 16
 """Turns of an unrolled loop that are followed one by one, at most."""
 SIZE = 1024
@@ -33,260 +31,8 @@ PLAIN = frozenset({"", "nc", "ca", "cg", "cs", "lu", "wb"})
 """Cache policies of loads that may be worked out anywhere before the next write."""
 
 
-class Unlisted(Exception):
-    """A program of which there is no such list."""
-
-
-class Dynamic(Exception):
-    """A private array that is asked for an element by a number that is not known."""
-
-
-Events = list[Any]
-
-
-class Trace:
-    """One kernel's walk. `placed` are places in arrays of several axes, each with its numbers and without; of them `rows` are those whose numbers are
-    taken to stay in their rows, and `wrapped` those that are what they are said to be only where some number stays in its row."""
-
-    def __init__(self, values: Table, memory: frozenset[str], body: n.Block, narrow: Mapping[str, DType]) -> None:
-        self.t = values
-        self.narrow = narrow  # what arrays are seen as, where views show other numbers in them: unsigned numbers of their fewest bits
-        self.begins: dict[str, int] = {}  # where such a view begins in its array, in those
-        self.memory = set(memory)
-        self.env: dict[str, Value] = {}
-        self.state: dict[str, list[int]] = {}  # of private arrays that are values
-        self.kinds: dict[str, DType] = {}
-        self.windows: dict[str, int] = {}  # where a view of such an array begins in it, in bits
-        self.rooted: dict[int, str] = {}
-        self.version: dict[str, Any] = {}  # of memory, by its root
-        self.shown = {x.buffer.name: x.at.buffer.name for s in body for x in walk(s) if isinstance(x, n.View)}
-        self.place: dict[str, int] = {}
-        self.counted: dict[Any, int] = {}
-        self.count = self.steps = 0
-        self.around = self.t.of("around")
-        self.loops: list[tuple[Any, dict[str, list[int]]]] = []
-        self.rows: set[Any] = set()
-        self.placed: set[Any] = set()
-        self.wrapped: set[Any] = set()
-        self.seen: set[Any] = set()
-        self.events: Events = []
-        for x in (x for s in body for x in walk(s)):
-            match x:
-                case n.Call() | n.Mma() | n.Copy() | n.Address():
-                    held = [v for f in fields(x) for v in _flat(getattr(x, f.name))]
-                    self.memory |= {r.buffer.name for r in held if isinstance(r, n.Region)}
-                    if isinstance(x, n.Copy):
-                        self.memory.add(x.src.at.buffer.name)
-                case n.Load() | n.Store() if x.clip or (x.mask is not None and shape_of(x.mask.type)):
-                    self.memory.add(x.at.buffer.name)
-                case _:
-                    pass
-        self.memory = {self._root(name) for name in self.memory}
-
-    # ---------------------------------------------------------------------------------------------------------- places
-    def _root(self, name: str) -> str:
-        """The array in which something named shows places."""
-        while name in self.shown:
-            name = self.shown[name]
-        return name
-
-    def _now(self, name: str) -> Any:
-        """What may have written last to an array."""
-        return self.version.get(self._root(name), self.version.get("*"))
-
-    def _new(self, *key: Any) -> int:
-        """The number of this thing among those that are alike."""
-        self.counted[key] = self.counted.get(key, -1) + 1
-        return self.counted[key]
-
-    def _declared(self, s: n.Alloc) -> None:
-        b = s.buffer
-        sizes = [int_value(d) for d in b.shape]
-        count = 1
-        for d in sizes:
-            count *= d or WIDEST + 1
-        plain = b.space == "register" and b.layout is None and b.strides is None and b.name not in self.memory and not b.dtype.is_symbolic
-        if plain and count <= WIDEST:
-            begun = self._spread(self.value(s.init), count) if s.init is not None else None
-            self.state[b.name] = list(begun) if begun is not None else [self.t.of("poison", b.dtype.name)] * count
-            self.kinds[b.name], self.windows[b.name] = b.dtype, 0
-            return
-        spec = (b.space, b.dtype.name, tuple(self.one(d) for d in b.shape), repr(b.layout), self._strides(b), b.align)
-        self.place[b.name] = self.t.of("array", spec, self._new(spec))
-        if b.name in self.narrow and b.layout is None and b.strides is None:
-            self.begins[b.name] = self.t.const(0, I32)
-        self.rooted[self.place[b.name]] = b.name
-        self.version[b.name] = ("new", self.around)
-        if s.init is not None:
-            self._store(n.Store(n.Region(b), s.init))
-
-    def _base(self, b: n.Buffer) -> int:
-        if b.name not in self.place:
-            self.place[b.name] = self.t.of("memory", b.name, b.dtype.name)
-            if b.name in self.narrow and len(b.shape) == 1:
-                self.begins[b.name] = self.t.const(0, I64)
-            self.rooted[self.place[b.name]] = b.name
-        return self.place[b.name]
-
-    def _strides(self, b: n.Buffer) -> tuple[int, ...] | None:
-        return None if b.strides is None else tuple(self.one(d) for d in b.strides)
-
-    def _viewed(self, s: n.View) -> None:
-        if s.fill is not None or s.axes:
-            raise Unlisted
-        b, of = s.buffer, s.at.buffer
-        root, lo = self._root(b.name), n.Region(of, tuple(i.lo if isinstance(i, n.Span) else i for i in s.at.index))
-        plain = b.layout is None and b.strides is None and not b.dtype.is_symbolic and not b.dtype.is_bool
-        if root in self.state:
-            first = self._elements(lo, of)[0][0] if s.at.index else 0
-            if not plain or of.dtype.bits % 8 or b.dtype.bits % 8 or any(int_value(d) is None for d in b.shape):
-                raise Dynamic(root)
-            self.windows[b.name] = self.windows[of.name] + first * of.dtype.bits
-            return
-        base = self._base(of)
-        if root in self.narrow and plain and of.name in self.begins:
-            found = self.places(lo) if s.at.index else [((base, self.begins[of.name]),)]
-            if found is not None and len(found) == 1:
-                self.place[b.name], self.begins[b.name] = self.place[root], found[0][0][1]
-                return
-        shown = self.region(lo, whole=not s.at.index)
-        inner = (tuple(self.one(d) for d in b.shape[1:]), repr(b.layout), self._strides(b))
-        self.place[b.name] = self.t.of("view", shown, b.space, b.dtype.name, inner)
-        self.rooted[self.place[b.name]] = root
-
-    def places(self, r: n.Region) -> list[tuple[tuple[Any, ...], ...]] | None:
-        """The places of a region's elements, one after the other, each as the places of its parts; None where they are not followed one by one."""
-        b, base, long = r.buffer, self._base(r.buffer), _length(r.type)
-        if long is None or long > WIDEST:
-            return None
-        local = b.space in ("register", "shared", "fragment") and b.layout is None and b.strides is None
-        sizes = [int_value(d) for d in b.shape]
-        if not r.index:
-            return [self._parts(b, (base, self.t.const(k, I32))) for k in range(long)] if local else None
-        index: list[tuple[int, ...]] = []
-        for i in r.index:
-            v = self.value(i.lo if isinstance(i, n.Span) else i)
-            if isinstance(i, n.Span):
-                step = i.step if isinstance(i.step, int) else int_value(i.step)
-                if not isinstance(v, int) or step is None or not isinstance(i.extent, int):
-                    return None
-                of = dtype_of(i.lo.type)
-                index.append(tuple(self.t.binary("add", v, self.t.const(k * step, of), of, of) for k in range(i.extent)))
-            else:
-                index.append((v,) if isinstance(v, int) else v)
-        rows = [isinstance(i, n.Span) for i, own in zip(r.index, index, strict=True) if len(own) > 1]
-        if sum(rows) + (not all(rows)) > 1 or any(len(i) not in (1, long) for i in index):
-            return None
-        kinds = [dtype_of(i.lo.type if isinstance(i, n.Span) else i.type) for i in r.index]
-        if b.name in self.begins and (not local and len(sizes) != 1):
-            return None
-        return [self._parts(b, self._place(base, sizes, kinds, [i[k if len(i) > 1 else 0] for i in index], local)) for k in range(long)]
-
-    def _parts(self, b: n.Buffer, place: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
-        """An element's place in an array, of which views show others, as the places of its parts."""
-        if b.name not in self.begins:
-            return (place,)
-        of = I32 if b.space != "global" else I64
-        many, at = b.dtype.bits // self.narrow[self._root(b.name)].bits, place[1][0] if isinstance(place[1], tuple) else place[1]
-        first = self.t.binary("add", self.begins[b.name], self.t.binary("mul", at, self.t.const(many, of), of, of), of, of)
-        return tuple((place[0], self.t.binary("add", first, self.t.const(k, of), of, of)) for k in range(many))
-
-    def _as(self, b: n.Buffer) -> DType:
-        """What an element's parts are."""
-        return self.narrow[self._root(b.name)] if b.name in self.begins else b.dtype
-
-    def _place(self, base: int, sizes: Sequence[int | None], kinds: Sequence[DType], index: Sequence[int], local: bool) -> tuple[Any, ...]:
-        """One element's place: in an array of this thread's, or of its CTA, by its number in all of that."""
-        if not local or any(d is None for d in sizes[1:]):
-            return (base, tuple(self.t.cast(x, kind, I64, "rn") if kind.is_integer else x for x, kind in zip(index, kinds, strict=True)))
-        own = [self.t.cast(x, kind, I32, "rn") for x, kind in zip(index, kinds, strict=True)]
-        bare = [own[0], *(self._bare(own, axis, sizes[axis] or 0) for axis in range(1, len(own)))]
-        at, stride = dict[tuple[int, ...], int](), 1
-        for number, d in zip(reversed(bare), reversed(sizes), strict=True):
-            for m, c in self.t.poly(number).items():
-                at[m] = at.get(m, 0) + c * stride
-            stride *= d or 1
-        flat = self.t.sum(at, I32)
-        if len(own) > 1:
-            key = (base, flat, tuple(bare))
-            self.placed |= {key, (base, flat)}
-            if bare != own:
-                self.wrapped.add(key)
-            out = [axis for axis in range(1, len(own)) if not self._inside(own[axis], sizes[axis] or 0)]
-            further = self._further(own[out[0]], sizes[out[0]] or 0) if len(out) == 1 else None
-            if further is not None:
-                stride = math.prod(d or 1 for d in sizes[out[0] + 1:])
-                self.wrapped |= {(base, flat), (base, self.t.binary("sub", flat, self.t.const(further * stride, I32), I32, I32))}
-            elif out:
-                self.rows.add(key)
-        return (base, flat)
-
-    def _further(self, number: int, size: int) -> int | None:
-        """How far behind a remainder by an axis's length a number is."""
-        terms = dict(self.t.poly(number))
-        more = I32.wrap(terms.pop((), 0))
-        one = next(iter(terms)) if list(terms.values()) == [1] else ()
-        key = self.t.keys[one[0]] if len(one) == 1 else ("",)
-        return more if more > 0 and key[0] == "binary" and key[1] == "mod" and self.t.known(key[4]) == size else None
-
-    def _bare(self, own: list[int], axis: int, size: int) -> int:
-        """A number along an axis without the remainder by its length, whose quotient no other axis names: in the row that is what it is."""
-        key = self.t.keys[own[axis]]
-        if key[0] != "binary" or key[1] != "mod" or self.t.known(key[4]) != size:
-            return own[axis]
-        quotient = self.t.numbers.get(("binary", "floordiv", *key[2:]), -1)
-        if any(quotient in m for k, x in enumerate(own) if k != axis for m in self.t.poly(x)):
-            return own[axis]
-        first = I32.wrap(self.t.poly(int(key[3])).get((), 0))
-        return self.t.binary("add", int(key[3]), self.t.const(-((first + size // 2) // size * size), I32), I32, I32)
-
-    def _inside(self, number: int, size: int) -> bool:
-        """Whether a number along an axis stays in it. Raises Unlisted where its counters, all of whose turns there are, say that it does not."""
-        found = self._range(number)
-        if found is not None and found[2] and not 0 <= found[0] <= found[1] < size:
-            raise Unlisted
-        return found is not None and 0 <= found[0] <= found[1] < size
-
-    def _range(self, number: int) -> tuple[int, int, bool] | None:
-        """The least and the largest that a sum of counters with known ends may be, and whether it is those in some turn."""
-        lo, hi, reached = 0, 0, True
-        for m, c in self.t.poly(number).items():
-            c = I32.wrap(c)
-            found = (1, 1, True) if not m else self._atom(m[0]) if len(m) == 1 else None
-            if found is None:
-                return None
-            lo, hi, reached = lo + min(c * found[0], c * found[1]), hi + max(c * found[0], c * found[1]), reached and found[2]
-        return lo, hi, reached
-
-    def _atom(self, number: int) -> tuple[int, int, bool] | None:
-        key = self.t.keys[number]
-        if key[0] == "counter":
-            lo, hi, step = (self.t.known(x) if isinstance(x, int) else None for x in (*self.t.keys[key[1]][1], None, None)[:3])
-            return (lo, hi - 1, step == 1) if lo is not None and hi is not None and step is not None and step > 0 and lo < hi else None
-        if key[0] == "binary" and key[1] in ("mod", "floordiv") and (by := self.t.known(key[4])) is not None and by > 0:
-            inner = self._range(int(key[3]))
-            if key[1] == "mod":
-                return inner if inner is not None and 0 <= inner[0] <= inner[1] < by else (0, by - 1, False)
-            return None if inner is None else (inner[0] // by, inner[1] // by, inner[2])
-        return None
-
-    def region(self, r: n.Region, whole: bool = False) -> tuple[Any, ...]:
-        """A place in memory as a whole: the array, and where in it."""
-        base = self._base(r.buffer)
-        found = self.places(r)
-        if found is not None and (len(found) == 1 or r.index):
-            return (*found[0], len(found), found[-1], r.buffer.dtype.name)
-        if not r.index:
-            begun = self._parts(r.buffer, (base, self.t.const(0, I32)))
-            return (*begun, 1, begun, r.buffer.dtype.name) if whole else (base, None, self.begins.get(r.buffer.name), r.buffer.dtype.name)
-        return (base, tuple(self._index(i) for i in r.index))
-
-    def _index(self, i: n.Expr | n.Span) -> tuple[Value, Any, Any]:
-        if isinstance(i, n.Span):
-            extent = i.extent if isinstance(i.extent, int) else ("of", self.one(i.extent))
-            step = i.step if isinstance(i.step, int) else int_value(i.step) or ("of", self.one(i.step))
-            return self.one(i.lo), extent, step
-        return self.value(i), None, None
+class Trace(Places):
+    """One kernel's walk."""
 
     # ---------------------------------------------------------------------------------------------------------- values
     def one(self, e: n.Expr) -> int:
@@ -295,7 +41,7 @@ class Trace:
     def packed(self, v: Value) -> int:
         return v if isinstance(v, int) else self.t.of("vector", v)
 
-    def _spread(self, v: Value, count: int) -> tuple[int, ...]:
+    def spread(self, v: Value, count: int) -> tuple[int, ...]:
         if isinstance(v, int):
             return (v,) * count
         if len(v) == count:
@@ -309,10 +55,10 @@ class Trace:
         count = max((len(p) for p in parts if isinstance(p, tuple)), default=None)
         if count is None:
             return made(*parts)
-        return tuple(made(*each) for each in zip(*(self._spread(p, count) for p in parts), strict=True))
+        return tuple(made(*each) for each in zip(*(self.spread(p, count) for p in parts), strict=True))
 
     def value(self, e: n.Expr) -> Value:
-        if (long := _length(e.type)) is None or (long > WIDEST):
+        if (long := length(e.type)) is None or (long > WIDEST):
             return self._as_one(e)
         match e:
             case n.Const():
@@ -374,11 +120,11 @@ class Trace:
     def _load(self, e: n.Load) -> Value:
         b = e.at.buffer
         own = self._root(b.name) in self.state and not e.cache
-        long, single = _length(e.type), not shape_of(e.type)
+        long, single = length(e.type), not shape_of(e.type)
         if own or (e.cache in PLAIN and not e.clip and (found := self.places(e.at)) is not None):
             now = self._now(b.name)
-            mask = None if e.mask is None else self._spread(self.value(e.mask), long or 1)
-            other = (self.t.of("poison", b.dtype.name),) * (long or 1) if e.other is None else self._spread(self.value(e.other), long or 1)
+            mask = None if e.mask is None else self.spread(self.value(e.mask), long or 1)
+            other = (self.t.of("poison", b.dtype.name),) * (long or 1) if e.other is None else self.spread(self.value(e.other), long or 1)
             if own:
                 held = self._held(e.at)
             elif mask is None:
@@ -432,7 +178,7 @@ class Trace:
         root, to, begun = self._root(name), at.buffer.dtype, self.windows[name]
         held, of = self.state[root], self.kinds[root]
         out = []
-        for place in self._elements(at, at.buffer)[0]:
+        for place in self.elements(at, at.buffer)[0]:
             bit = begun + place * to.bits
             if name == root:
                 out.append((place, 0, 0))
@@ -457,7 +203,7 @@ class Trace:
             for d, y in enumerate(new):
                 held[k + d] = y if asked is None else self.t.select(asked[i], y, held[k + d])
 
-    def _elements(self, at: n.Region, b: n.Buffer) -> tuple[list[int], bool]:
+    def elements(self, at: n.Region, b: n.Buffer) -> tuple[list[int], bool]:
         sizes = [int_value(d) or 1 for d in b.shape]
         if not at.index:
             count = 1
@@ -474,6 +220,9 @@ class Trace:
                     raise Dynamic(root)
                 own, single = [first + k * step for k in range(i.extent)], False
             else:
+                if d == 1 and isinstance(lo, int) and self.t.known(lo) is None:
+                    self.rows.add(("only", lo))
+                    lo = self.t.const(0, I32)
                 numbers = [self.t.known(x) for x in ((lo,) if isinstance(lo, int) else lo)]
                 own = [k for k in numbers if k is not None]
                 if len(own) != len(numbers):
@@ -488,7 +237,7 @@ class Trace:
         if e.of is not None:
             raise Unlisted
         args, to = e.args, dtype_of(e.type)
-        long = _length(e.type) if shape_of(e.type) else None
+        long = length(e.type) if shape_of(e.type) else None
         row = table()[e.fn]
         if all(isinstance(a, n.Expr) for a in args):
             given = [self.value(a) for a in args if isinstance(a, n.Expr)]
@@ -498,7 +247,7 @@ class Trace:
                 case "iota" if long is not None:
                     return tuple(self.t.const(k, to) for k in range(long))
                 case "broadcast" if long is not None and first is not None:
-                    return self._spread(first, long)
+                    return self.spread(first, long)
                 case "vec" if all(isinstance(v, int) for v in given):
                     return tuple(v for v in given if isinstance(v, int))
                 case "cat" if all(isinstance(v, tuple) for v in given):
@@ -511,7 +260,7 @@ class Trace:
                     return self.t.unpack(first, kinds[0], to, long)
                 case _ if row.is_pure and row.level == "element" and long == max((len(v) for v in given if isinstance(v, tuple)), default=None):
                     names = tuple(k.name for k in kinds)
-                    return self._each(lambda *x: self.t.of("call", e.fn, e.attrs, names, to.name, x), *given)
+                    return self._each(lambda *x: self.t.of("plain", e.fn, e.attrs, names, to.name, x), *given)
                 case _ if row.is_pure:
                     meet = (self.around,) if row.level != "element" else ()
                     made = self.t.of("call", e.fn, e.attrs, tuple(k.name for k in kinds), str(e.type), tuple(map(self.packed, given)), meet)
@@ -553,9 +302,9 @@ class Trace:
             case n.View():
                 self._viewed(s)
             case n.Store():
-                self._store(s)
-            case n.Copy() if (s.via in ("plain", "vec") or s.via.startswith("vector(")) and s.signal is None and not s.grouped and not s.attrs:
-                self._store(n.Store(s.dst, s.src, s.mask, s.clip))
+                self.store(s)
+            case n.Copy() if _at_once(s):
+                self.store(n.Store(s.dst, s.src, s.mask, s.clip))
             case n.Eval():
                 self._effect(s.call)
             case n.Copy():
@@ -582,21 +331,21 @@ class Trace:
             case _:
                 raise Unlisted
 
-    def _store(self, s: n.Store) -> None:
+    def store(self, s: n.Store) -> None:
         b, v = s.at.buffer, self.value(s.value)
         mask = None if s.mask is None else self.value(s.mask)
-        long = _length(s.at.type)
+        long = length(s.at.type)
         if self._root(b.name) in self.state:
-            count = len(self._elements(s.at, b)[0])
-            self._put(s.at, self._spread(v, count), None if mask is None else self._spread(mask, count))
+            count = len(self.elements(s.at, b)[0])
+            self._put(s.at, self.spread(v, count), None if mask is None else self.spread(mask, count))
             return
         found = None if s.clip else self.places(s.at)
         if found is None:
-            v = self._spread(v, long) if long is not None and long <= WIDEST and shape_of(s.at.type) else v
+            v = self.spread(v, long) if long is not None and long <= WIDEST and shape_of(s.at.type) else v
             self._event("fill", self.region(s.at), self.packed(v), None if mask is None else self.packed(mask), s.clip, s.cache, writes=(b.name,))
             return
-        asked = [None] * len(found) if mask is None else [*self._spread(mask, len(found))]
-        for parts, x, m in zip(found, self._spread(v, len(found)), asked, strict=True):
+        asked = [None] * len(found) if mask is None else [*self.spread(mask, len(found))]
+        for parts, x, m in zip(found, self.spread(v, len(found)), asked, strict=True):
             for place, y in zip(parts, self.t.unpack(x, b.dtype, self._as(b), len(parts)) if b.name in self.begins else (x,), strict=True):
                 if m is None:
                     self._event("store", place, y, s.cache, writes=(b.name,))
@@ -642,12 +391,12 @@ class Trace:
         turns = (hi - lo + step - 1) // step
         if not 0 <= turns <= TURNS or any(isinstance(x, n.Jump) for b in s.body for x in walk(b)):
             return False
-        return s.kind != "serial" or turns * _size(s.body) <= SIZE
+        return s.kind != "serial" or turns < 2 or turns * _size(s.body) <= SIZE
 
     def _loop(self, s: n.For | n.While) -> None:
         ranged = (*(self.one(x) for x in (s.lo, s.hi, s.step)), s.kind, s.attrs, str(s.var.type)) if isinstance(s, n.For) else ("while",)
         head = (*ranged, self.around)
-        me = self.t.of("loop", head, self._new(head), self.count)
+        me = self.t.of("loop", head, self._again(head), self.count)
         written = {name for x in _written(s) if (name := self._root(x.buffer.name)) in self.state}
         changed = {self._root(x.buffer.name) for x in _written(s)} | (set() if _harmless(s) else {"*"})
         phis: dict[str, list[int]] = {}
@@ -678,6 +427,8 @@ class Trace:
         if inner or closing or isinstance(s, n.While):
             self.events.append(("loop", me, asked, tuple(inner), closing))
             self.count += 1
+        else:
+            self.counted[head] -= 1  # what it leaves says all of it
         if inner:
             self._stale(changed, f"{self.count}")
 
@@ -694,7 +445,7 @@ class Trace:
     def _needed(self, what: Any, latches: dict[int, int]) -> set[int]:
         """Which values that a loop carries something needs, itself or by what those become."""
         found: set[int] = set()
-        rest = [x for x in _flat(what) if isinstance(x, int)]
+        rest = [x for x in flat(what) if isinstance(x, int)]
         while rest:
             new = (self.t.carried(rest.pop()) & latches.keys()) - found
             found |= new
@@ -706,22 +457,6 @@ class Trace:
             self.version = dict.fromkeys(self.version, by)
         for name in changed:
             self.version[name] = by
-
-
-def _flat(v: Any) -> Iterator[Any]:
-    if isinstance(v, (tuple, list)):
-        for x in v:
-            yield from _flat(x)
-    else:
-        yield v
-
-
-def _length(t: Type) -> int | None:
-    """How many elements a vector has, 1 for a number; None where they are not known, or in several axes."""
-    shape = shape_of(t)
-    if not isinstance(t, (DType, TileType)) or len(shape) > 1 or not all(isinstance(d, int) for d in shape):
-        return 1 if not isinstance(t, (DType, TileType)) else None
-    return int(shape[0]) if shape and isinstance(shape[0], int) else 1
 
 
 def _size(body: n.Block) -> int:
@@ -751,10 +486,15 @@ def _written(s: n.Stmt) -> list[n.Region]:
     return out
 
 
+def _at_once(s: n.Copy) -> bool:
+    """Whether a copy is a load and a store."""
+    return (s.via in ("plain", "vec") or s.via.startswith("vector(")) and s.signal is None and not s.grouped and not s.attrs
+
+
 def _harmless(s: n.Stmt) -> bool:
     """Whether a statement, with what is in it, has no effect beside its stores."""
     for x in walk(s):
-        if isinstance(x, (n.Eval, n.Mma, n.Opaque, n.Hole, n.Roles)) or (isinstance(x, n.Copy) and x.via != "plain"):
+        if isinstance(x, (n.Eval, n.Mma, n.Opaque, n.Hole, n.Roles)) or (isinstance(x, n.Copy) and not _at_once(x)):
             return False
         if isinstance(x, n.Call) and (x.of is not None or not table()[x.fn].is_pure):
             return False
@@ -788,11 +528,12 @@ def _head(p: n.Program) -> n.Program:
 
 
 def _narrow(*bodies: n.Block) -> list[dict[str, DType]]:
-    """For each block the arrays that it, or of arrays from outside any of them, sees as numbers of several dtypes, and of what fewest bits."""
+    """For each block its arrays, and those from outside, as unsigned numbers of the fewest bits that it, or of those from outside any, sees in them."""
     found: list[dict[str, int]] = []
     for body in bodies:
         views = {x.buffer.name: x for s in body for x in walk(s) if isinstance(x, n.View)}
-        least: dict[str, int] = {}
+        least: dict[str, int] = {x.name: x.dtype.bits for s in body for x in walk(s) if isinstance(x, n.Buffer) and x.name not in views and not (
+            x.dtype.is_bool or x.dtype.is_symbolic)}
         for v in views.values():
             root = v
             while root.at.buffer.name in views:

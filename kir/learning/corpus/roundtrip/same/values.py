@@ -10,6 +10,9 @@ Value = int | tuple[int, ...]
 Poly = dict[tuple[int, ...], int]
 COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "eq", "ne"})
 SWAPPED = {"gt": "lt", "ge": "le"}
+DEEPEST = 4
+"""Steps down a value in which choices by a known condition are looked for."""
+_PARTS = {"select": (2, 3), "plain": (5,), "binary": (3, 4), "unary": (3,), "cast": (4,), "bits": (3,)}
 OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
@@ -114,6 +117,9 @@ class Table:
             for x, y in ((a, b), (b, a)):
                 if (said := self._truth(x)) is not None and (value := self.known(y)) in (0, 1):
                     return said if (op == "eq") == (value == 1) else self.unary("not", said, DTYPES["bool"])
+        if integer and op in ("shl", "shr") and (number := self.known(a)) is not None and (
+                bits := self.known(b)) is not None and 0 <= bits < of.bits:
+            return self.const(number << bits if op == "shl" else number >> bits, of)
         if op in SWAPPED:
             op, a, b = SWAPPED[op], b, a
         if op in ("and", "or") and a == b:
@@ -158,7 +164,21 @@ class Table:
             return self.select(int(key[3]), b, a)
         if key[0] == "const":
             return a if key[2] == "True" else b
-        return self.of("select", cond, a, b)
+        a, b = self._under(a, cond, 2, DEEPEST), self._under(b, cond, 3, DEEPEST)
+        return a if a == b else self.of("select", cond, a, b)
+
+    def _under(self, x: int, cond: int, arm: int, depth: int) -> int:
+        """A value where a condition holds, or does not: of choices by it what they come to."""
+        key = self.keys[x]
+        places = _PARTS.get(key[0], ())
+        if key[0] == "select" and key[1] == cond:
+            return self._under(int(key[arm]), cond, arm, depth - 1)
+        if not depth or not places:
+            return x
+        new = list(key)
+        for k in places:
+            new[k] = tuple(self._under(y, cond, arm, depth - 1) for y in key[k]) if isinstance(key[k], tuple) else self._under(key[k], cond, arm, depth - 1)
+        return x if tuple(new) == key else self.of(*new)
 
     def cast(self, x: int, of: DType, to: DType, rounding: str) -> int:
         if of == to:
@@ -166,7 +186,11 @@ class Table:
         key = self.keys[x]
         if rounding == "bits":
             if key[0] == "bits":
-                return self.bits(int(key[3]), key[1], to)
+                return self.cast(int(key[3]), key[1], to, "bits")
+            if key[0] == "cast" and key[3] == "rn" and key[1].bits == of.bits and key[1].is_integer and of.is_integer:
+                return self.cast(int(key[4]), key[1], to, "bits")
+            if key[0] == "select":
+                return self.select(int(key[1]), self.cast(int(key[2]), of, to, "bits"), self.cast(int(key[3]), of, to, "bits"))
             if not (of.is_integer and to.is_integer):
                 return self.bits(x, of, to)
             rounding = "rn"
