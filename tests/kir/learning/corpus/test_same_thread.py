@@ -163,6 +163,56 @@ OTHER = {
     "a difference the other way round": (
         "for t in 0..64 parallel thread\n  y[t] = x[t] - x[t + 64]",
         "for t in 0..64 parallel thread\n  y[t] = x[t + 64] - x[t]"),
+    "atomics in another order": (
+        "for t in 0..64 parallel thread\n  let a = atomic_add(&y[t], 1.0)\n  let m = atomic_max(&y[t], 2.0)\n  y[t + 64] = a + m",
+        "for t in 0..64 parallel thread\n  let m = atomic_max(&y[t], 2.0)\n  let a = atomic_add(&y[t], 1.0)\n  y[t + 64] = a + m"),
+    "what was there before an atomic": (
+        "for t in 0..64 parallel thread\n  let v = y[n]\n  let a = atomic_add(&y[t], 1.0)\n  y[t + 64] = a + v",
+        "for t in 0..64 parallel thread\n  let a = atomic_add(&y[t], 1.0)\n  let v = y[n]\n  y[t + 64] = a + v"),
+    "a loop of few turns, one of them left out": (
+        SAME["elements one by one"][0],
+        SAME["elements one by one"][0].replace("for i in 0..4", "for i in 0..3")),
+    "a store under another mask": (
+        "for t in 0..64 parallel thread\n  y[t * 4 +: 4] = x[t * 4 +: 4] where t * 4 + iota(4) < n",
+        "for t in 0..64 parallel thread\n  for i in 0..4 unroll\n    if t * 4 + i <= n\n      y[t * 4 + i] = x[t * 4 + i]"),
+    "branches that store to two places": (
+        "for t in 0..64 parallel thread\n  if t < n\n    y[t] = 1.0\n  else\n    y[t + 64] = 2.0",
+        "for t in 0..64 parallel thread\n  y[t] = select(t < n, 1.0, 2.0)"),
+    "a choice where its condition does not hold": (
+        "for t in 0..64 parallel thread\n  y[t] = select(t < n, 1.0 + select(t < n, x[t], 3.0), 2.0)",
+        "for t in 0..64 parallel thread\n  y[t] = select(t < n, 1.0 + 3.0, 2.0)"),
+    "a value read in one branch and in another after a write": (
+        "for t in 0..64 parallel thread\n  if t < n\n    y[t + 64] = y[t]\n  y[t] = x[t]\n  if t < n\n    y[t + 128] = y[t]",
+        "for t in 0..64 parallel thread\n  if t < n\n    let a = y[t]\n    y[t + 64] = a\n    y[t + 128] = a\n  y[t] = x[t]"),
+    "a quotient that rounds down of what rounds to zero": (
+        "for t in 0..64 parallel thread\n  y[t] = cast((n + t) // 4 * 4 + trem(n + t, 4), f32)",
+        "for t in 0..64 parallel thread\n  y[t] = cast(n + t, f32)"),
+    "a sum that wraps before it is wider": (
+        "for t in 0..64 parallel thread\n  y[t] = cast(cast(n * n + t, i64) % 7:i64, f32)",
+        "for t in 0..64 parallel thread\n  y[t] = cast((cast(n, i64) * cast(n, i64) + cast(t, i64)) % 7:i64, f32)"),
+    "the sign of a number that is narrowed": (
+        "for t in 0..64 parallel thread\n  y[t] = cast(cast(cast(n, i8), i32), f32)",
+        "for t in 0..64 parallel thread\n  y[t] = cast(cast(cast(n, u8), i32), f32)"),
+    "a number that no half holds": (
+        "for t in 0..64 parallel thread\n  y[t] = cast(cast(x[t], f16), f32)",
+        "for t in 0..64 parallel thread\n  y[t] = x[t]"),
+    "a minimum of floats the other way round": (
+        "for t in 0..64 parallel thread\n  y[t] = min(x[t], x[t + 64])",
+        "for t in 0..64 parallel thread\n  y[t] = min(x[t + 64], x[t])"),
+    "a comparison that holds for what is no number": (
+        "for t in 0..64 parallel thread\n  y[t] = select(~(x[t] < 1.0), 1.0, 2.0)",
+        "for t in 0..64 parallel thread\n  y[t] = select(x[t] >= 1.0, 1.0, 2.0)"),
+    "an array that a call may change": (
+        "shared s: f32[64]\nfor t in 0..64 parallel thread\n  s[t] = x[t]\n  copy x[t +: 1] -> s[n +: 1] via cp_async\n  y[t] = s[t]",
+        "shared s: f32[64]\nfor t in 0..64 parallel thread\n  s[t] = x[t]\n  let v = s[t]\n  copy x[t +: 1] -> s[n +: 1] via cp_async\n  y[t] = v"),
+    "a loop that is left with what came before": (
+        "for t in 0..64 parallel thread\n  register a: f32 = 0.0\n  for i in 0..n\n    if x[i] > 1.0\n      a = 5.0\n      break\n  y[t] = a",
+        "for t in 0..64 parallel thread\n  register a: f32 = 0.0\n  for i in 0..n\n    if x[i] > 1.0\n      break\n  y[t] = a"),
+    "values that two turns apart hand on": (
+        "for t in 0..64 parallel thread\n  register a: f32 = 1.0\n  register p: f32 = 1.0\n  for i in 0..n\n"
+        "    let s = a + p\n    p = a\n    a = s\n  y[t] = a",
+        "for t in 0..64 parallel thread\n  register a: f32 = 1.0\n  register p: f32 = 1.0\n  for i in 0..n\n"
+        "    let s = a + p\n    a = s\n    p = s\n  y[t] = a"),
     "another range": (
         SAME["a number held to a range"][0],
         SAME["a number held to a range"][1].replace("127", "126")),
