@@ -54,6 +54,11 @@ class Row:
         return self.is_told and not self.is_refused and str(self.cause.get("cause", "")).startswith("within the bound")
 
     @property
+    def key(self) -> str:
+        """Which mutant it is."""
+        return f"{self.program} {self.rule} {self.anchor} {self.how}"
+
+    @property
     def said(self) -> str:
         """The outcome in a few words."""
         truth = self.truth.get("broken") or ("not asked" if self.is_unasked else "equivalent")
@@ -110,6 +115,16 @@ def values(rows: Sequence[Row]) -> str:
                        r.cause.get("cause") or r.cause.get("broken") or r.gate.get("broken") or "") for r in kept]
     else:
         lines += ["None."]
+    if beside := [(r, r.cause["beside"]) for r in kept if "beside" in r.cause]:
+        lines += ["", "## Within the bound, beside honest programs", "",
+                  "Written by `--allowed`: the worst error of each in bounds, at the gate's runs and at inputs made to tell them apart. Where an honest",
+                  "program of a problem that allows the same errs by more than the mutant, a bound that refuses the mutant refuses that program too.", "",
+                  "| program | change | inputs | mutant | honest program that errs most | its error | what would refuse the mutant |",
+                  "| --- | --- | --- | ---: | --- | ---: | --- |"]
+        for r, found in beside:
+            cases = [["those of the gate", found["gate"], *found["honest"]], *found["made"]]
+            lines += [_row(r.program, r.how, name, _figure(mine), who, _figure(other), "these inputs" if mine > 1 >= other else
+                           "no bound that keeps that program" if mine <= other else "a tighter bound") for name, mine, other, who in cases]
     broken = Counter(f"{r.program}: {r.truth.get('broken') or r.gate.get('broken')}" for r in rows if r.is_broken)
     lines += ["", "## Not known", "", *(f"- {said} ({count} mutant{'s' * (count > 1)})" for said, count in broken.items())]
     lines += [] if broken else ["None."]

@@ -5,6 +5,7 @@ float64 over large shapes tells apart, and what the gate refuses.
     python -m benchmarks.checks.value_mutants --only softmax    # programs with this word in their names
     python -m benchmarks.checks.value_mutants --list            # the mutants, not run
     python -m benchmarks.checks.value_mutants --jobs 6 --limit 400  # in six processes, what comes to an end within 400 seconds
+    python -m benchmarks.checks.value_mutants --allowed         # what is within its bound beside honest programs, at inputs made to tell them apart
 
 What came out is kept in build/value-mutants, so that a run that was cut short goes on: a truth by mutant and by `kir.gate.mutants.truth.VERSION`, a
 verdict by mutant and by the text of the gate and of the problems.
@@ -28,22 +29,30 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from benchmarks.checks.mutants_page import PAGE, Row, share, summary, with_values
 from kir.base.diagnostic import KirError
 from kir.faces.cli._program import read
-from kir.gate.cases import RelativeCase, problem_tests, relative_tests, tensor_names
+from kir.gate.cases import ProblemCase, RelativeCase, problem_tests, relative_tests, tensor_names
 from kir.gate.correctness import check
 from kir.gate.inputs.sets import size_sets
 from kir.gate.mutants import Mutant, spread
 from kir.gate.mutants.truth import ARRANGED, VERSION, Trial, apart, problem_trials, relative_trials, told, trial
 from kir.gate.verdict import CorrectnessRecord
 from kir.interp import run
+from kir.ir.base import Node
+from kir.ir.build import const
 from kir.ir.canonical import content_hash
-from kir.ir.nodes import Program
+from kir.ir.nodes import Load, Program
+from kir.ir.types import dtype_of
+from kir.ir.visit import transform
 from kir.learning.corpus.rank import launched
 from kir.problem import Shape, load_problem
 from kir.surface.reading import load_expert
 
+Inputs = dict[str, NDArray[Any]]
 ROOT = Path(__file__).parents[2]
 SKILLS = ROOT / "skills"
 KEPT = ROOT / "build" / "value-mutants"
@@ -133,6 +142,20 @@ def _of_package(kernel: str, binding: str) -> Program:
         return load_expert(kernel, path).program
 
 
+def _defined(load: Callable[[], Program]) -> Program:
+    """A program that reads zeros where its masks leave loads out and it does not say what then, and whose outputs hold something before it."""
+    def leave(old: Node, new: Node) -> Node:
+        unsaid = isinstance(new, Load) and (new.mask is not None or new.clip) and new.other is None
+        return replace(new, other=const(0, dtype_of(new.type))) if isinstance(new, Load) and unsaid else new
+    program: Program = transform(load(), leave)
+    return replace(program, params=tuple(replace(p, role="inout") if p.role == "out" else p for p in program.params))
+
+
+def _own(s: Subject) -> str:
+    """The key of the gate's verdict on a program itself."""
+    return f"{content_hash(s.program)}-{gate_version()}-{s.problem}"
+
+
 # ------------------------------------------------------------------------------------------------------------- the gate
 
 def verdict(program: Program, original: Program, problem: str) -> CorrectnessRecord:
@@ -205,12 +228,18 @@ def rows(only: str = "", limit: float = float("inf"), said: Callable[[str], None
         except KirError as refused:
             said(f"{s.name} is not read: {refused.diagnostics[0].message}")
             continue
-        first = content_hash(s.program)
         trials: list[Trial] = []
-        own = f"{first}-{gate_version()}-{s.problem}"
+        own = _own(s)
         if time.perf_counter() - begun > limit and own not in verdicts.rows:
             continue
         itself = verdicts.get(own, partial(_limited, partial(_verdict, s.program, s)))
+        if s.kind == "package" and not itself.get("ok") and "undefined" in str(itself.get("reason")):  # as its compiler makes it
+            s = replace(s, load=partial(_defined, s.load))
+            mutants, own = s.mutants(), _own(s)
+            if time.perf_counter() - begun > limit and own not in verdicts.rows:
+                continue
+            itself = verdicts.get(own, partial(_limited, partial(_verdict, s.program, s)))
+        first = content_hash(s.program)
         for m in mutants[turn[0]::turn[1]]:
             assert m.program is not None
             pair = f"{first[:16]}-{content_hash(m.program)[:16]}-{'problem' if s.problem else 'relative'}"
@@ -289,6 +318,69 @@ def _unreached(s: Subject, m: Mutant) -> str:
     return "shape never reached"
 
 
+# ------------------------------------------------------------------------------------------------------------- what is allowed
+
+def _equal_scores(x: Inputs) -> None:
+    x["Q"][...], x["V"][...] = 0, 1
+
+
+def _cancelling(x: Inputs) -> None:
+    x["V"][...] = 64 * np.where(np.arange(x["V"].shape[-2]) % 2, -1, 1)[:, None]
+
+
+def _small_updates(x: Inputs) -> None:
+    x["k"][...], x["g"][...], x["beta"][...], x["v"][...] = 0, 0, 2e-4, 3
+    x["k"][..., 0], x["beta"][:, 0], x["v"][:, 0] = 1, 1, 1
+
+
+def _offset_of_its_own(x: Inputs) -> None:
+    row = x["X"][0].astype(np.float64)
+    x["W"][...] = 8
+    x["B"][...] = -8 * (row - row.mean()) / np.sqrt(row.var() + 1e-5)
+
+
+MADE: tuple[tuple[str, frozenset[str], Callable[[Inputs], None]], ...] = (
+    ("equal scores, values of 1", frozenset("QKV"), _equal_scores), ("values that cancel", frozenset("QKV"), _cancelling),
+    ("a large state, updates below half its last place", frozenset({"k", "g", "beta", "v"}), _small_updates),
+    ("an offset that cancels a row", frozenset("XWB"), _offset_of_its_own))
+"""Inputs made to tell apart what is within its bound: what they are called, the tensors that they change, and how."""
+
+
+def _allowed(row: Row) -> dict[str, Any]:
+    """A mutant within its bound beside the honest programs of problems that allow the same: their worst errors at the gate's runs and at made inputs."""
+    every = list(subjects())
+    own = next(s for s in every if s.name == row.program)
+    mutant = next(m.program for m in own.mutants() if (m.rule, m.anchor, m.how) == (row.rule, row.anchor, row.how))
+    assert mutant is not None
+    honest = [s for s in every if s.problem and _terms(s.problem) == _terms(own.problem)]
+    verdicts = Kept("gate").rows
+    held = {s.name: verdicts.get(_own(s), {}) for s in honest}
+    worst = max(((float(v["worst"]), name) for name, v in held.items() if v.get("ok")), default=(0.0, ""))
+    return {"gate": row.gate["worst"], "honest": list(worst), "made": [
+        [name, _at_made(own, mutant, change), *max((_at_made(s, s.program, change), s.name) for s in honest if held[s.name].get("ok"))]
+        for name, tensors, change in MADE if tensors <= {x.name for x in load_problem(own.problem).spec.tensors}]}
+
+
+@cache
+def _terms(problem: str) -> tuple[tuple[str, str, float], ...]:
+    """What a problem's bound is made of: those that allow the same are one kind."""
+    return tuple((e.eps, e.over, e.c) for e in load_problem(problem).spec.errors)
+
+
+def _at_made(s: Subject, program: Program, change: Callable[[Inputs], None]) -> float:
+    """The worst error in bounds at made inputs; 0 where the program is not for the shape."""
+    problem = load_problem(s.problem)
+    at = next(x for x in problem.shapes if x.name == ("odd" if "X" in {y.name for y in problem.spec.tensors} else "tail"))
+    inputs = {k: v.copy() for k, v in problem.inputs(at, 0, "normal").items()}
+    change(inputs)
+    case = ProblemCase(problem, at, "normal", 0, inputs, tensor_names(s.program, problem, {}))
+    wanted = {p.name for p in program.params}
+    try:
+        return float(case.compare(run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}).outputs).worst)
+    except KirError:
+        return 0.0
+
+
 def _program_rows(only: str, until: float, count: int, quick: bool, number: int) -> None:
     """Run what is not known of one program in one round; results are kept."""
     if time.monotonic() < until:
@@ -304,6 +396,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which nothing new is run")
     parser.add_argument("--part", default="0/1", help="I/N: every N-th program from the I-th on, for several machines or processes")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--allowed", action="store_true", help="look at what is known to be within its bound beside honest programs, and write that")
     parser.add_argument("--quick", action="store_true", help="no truth of what the gate refuses: only what it accepts is looked at")
     given = parser.parse_args()
     if given.list:
@@ -316,7 +409,11 @@ def main() -> int:
         until, count = time.monotonic() + given.limit, sum(1 for _ in subjects())
         with ProcessPoolExecutor(given.jobs, get_context("fork")) as pool:
             list(pool.map(partial(_program_rows, given.only, until, count, given.quick), range(count * ROUNDS)))
-    found = list(rows(given.only, 0 if given.jobs > 1 else given.limit, lambda text: print(text, flush=True), (which, of), quick=given.quick))
+    found = list(rows(given.only, 0 if given.jobs > 1 or given.allowed else given.limit, lambda text: print(text, flush=True), (which, of), quick=given.quick))
+    kept = Kept("allowed")
+    for r in found:
+        if r.is_allowed and (given.allowed or r.key in kept.rows):
+            r.cause["beside"] = kept.get(r.key, partial(_allowed, r))
     if not given.only and of == 1:
         PAGE.write_text(with_values(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     print(summary(found))

@@ -1,23 +1,27 @@
 """What `kir tune` alone finds at shapes twice and half as large as the issue's, beside the references of the same run.
 
-``python -m benchmarks.gpu_workloads.tuned find [--seconds N] [WORKLOAD ..]`` asks `kir tune` on the GPU for each surface's pipelines at such shapes (without
-names, of all workloads), side by side, and keeps what is found in ``build/tuned.json`` as it comes; ``python -m benchmarks.gpu_workloads.tuned measure``
-measures what was found, each row in turn, compares whole results with those of the device's own libraries, and writes the page. Each goes on where it was.
+``python -m benchmarks.gpu_workloads.tuned find [--seconds N] [NAME ..]`` asks `kir tune` on the GPU for each surface's pipelines at such shapes (of the
+workloads or pipelines that are named, or of all), side by side, and keeps what is found in ``build/tuned.json`` as it comes; ``python -m
+benchmarks.gpu_workloads.tuned measure`` measures what was found, each row in turn, compares whole results with those of the device's own libraries, and
+writes the page. Each goes on where it was; a search is made again with more candidates than it had.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads import bmm, conv2d, fmha, fmha_varlen, gdn, gemm, gemm_fp8, gemm_grouped, topk
+from benchmarks.gpu_workloads.history import FIGURES, SURFACES, cells
 from benchmarks.gpu_workloads.running import replaying
 from benchmarks.gpu_workloads.running.measuring import Case, measured
 from benchmarks.gpu_workloads.table import RESULTS
@@ -32,8 +36,10 @@ from kir.problem import load_problem
 from kir.problem.schema import evaluate
 from kir.surface import backend
 
-BUDGET, SECONDS = 4, 420.0
-"""Candidates that a search may measure at a shape, and how long all searches together may take."""
+BUDGETS, SECONDS = {"tilelang": 4, "cuda": 12, "triton": 12}, 420.0
+"""Candidates that a search may measure at a shape, fewer where each takes a minute to compile, and how long all searches together may take."""
+LEAST = 4
+"""The same of what was found before it was kept how many they were."""
 FOUND, LOGS, KEPT = ROOT / "build" / "tuned.json", ROOT / "build" / "tuned", RESULTS / "tuned.jsonl"
 CACHE = ROOT / "build" / "tuned-cache"
 """What was compiled, of which what is measured is taken."""
@@ -52,7 +58,7 @@ OF_POINTS: dict[str, tuple[Any, dict[str, Any]]] = {"bmm": (bmm, BATCHES), "gemm
                                                     "fmha_varlen": (fmha_varlen, UNEVEN)}
 """Workloads whose candidates are points by their titles, with their rows."""
 Sizes = dict[str, int]
-HEAD = ("shape", "found by `kir tune`", "its verdict", "median", "fastest reference", "its median", "times as fast", "measured")
+HEAD = ("shape", "found by `kir tune`", "of", "its verdict", "median", "fastest reference", "its median", "times as fast", "measured")
 
 
 def searches() -> list[dict[str, Any]]:
@@ -70,7 +76,7 @@ def searches() -> list[dict[str, Any]]:
         ("bmm", "bmm:bf16", "G=2,M=512,N=512,K=512", {n: r.sizes for n, r in BATCHES.items()},
          ("bmm_triton_halves", "bmm_sm90", "bmm_tilelang_roles")),
         ("conv2d", "conv2d", "N=1,H=56,W=56,C=64,F=128", {n: dict(zip("NHWCF", s[:5], strict=True)) for n, s in CONVOLUTION.items()},
-         ("conv2d_boxes_triton", "conv2d_joined_triton", "conv2d_sm90", "conv2d_tilelang_roles")),
+         ("conv2d_boxes_triton", "conv2d_sm90", "conv2d_tilelang_roles")),
         ("fmha", "fmha_d128_causal", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[True]},
          ("fmha_d128_causal_wide_peeled_triton", "fmha_d128_causal_stay_sm90", "fmha_d128_causal_stay_tilelang")),
         ("gemm_fp8", "gemm_fp8", "M=512,N=512,K=512", {n: {"M": r.m, "N": r.n, "K": r.k} for n, r in SCALED.items()},
@@ -89,8 +95,8 @@ def find(seconds: float = SECONDS, only: Collection[str] = ()) -> None:
     search that did not end in time the fastest candidate that it had measured is kept, and that no gate judged it whole."""
     until = time.monotonic() + seconds
     known = json.loads(FOUND.read_text()) if FOUND.exists() else []
-    asked = [s for s in searches() if not only or s["workload"] in only]
-    accepted = {(f["space"], f["row"]) for f in known if f["verdict"] == "accepted"}
+    asked = [s for s in searches() if not only or s["workload"] in only or s["space"] in only]
+    accepted = {(f["space"], f["row"]) for f in known if f["verdict"] == "accepted" and f.get("budget", LEAST) >= _budget(f["space"])}
     left = [s for s in asked if not all((s["space"], row) in accepted for row in s["rows"])]
     left.sort(key=lambda s: any(f["space"] == s["space"] for f in known))
     LOGS.mkdir(parents=True, exist_ok=True)
@@ -102,13 +108,18 @@ def find(seconds: float = SECONDS, only: Collection[str] = ()) -> None:
             print(*(f"{f['space']} at {f['row']}: {f['point']} after {f['took']:.0f} s, {f['verdict']}" for f in done.result()), sep="\n", flush=True)
 
 
+def _budget(space: str) -> int:
+    return BUDGETS[find_space(space).surface]
+
+
 def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
     """What a search says of each of its rows."""
     shapes = [word for sizes in what["rows"].values() for word in ("--shape", ",".join(f"{k}={v}" for k, v in sizes.items()))]
     log, begun = LOGS / f"{what['space']}.jsonl", time.monotonic()
-    words = ["tune", what["space"], "--problem", what["problem"], *shapes, "--judged-at", what["judged"], "--on", "gpu", "--budget", str(BUDGET),
+    budget = _budget(what["space"])
+    words = ["tune", what["space"], "--problem", what["problem"], *shapes, "--judged-at", what["judged"], "--on", "gpu", "--budget", str(budget),
              "--log", str(log), "--cache", str(CACHE), "--no-save", "--json"]
-    about = {"workload": what["workload"], "space": what["space"], "problem": what["problem"]}
+    about = {"workload": what["workload"], "space": what["space"], "problem": what["problem"], "budget": budget}
     try:
         done = subprocess.run([sys.executable, "-c", "from kir.faces.cli import main; main()", *words], capture_output=True, text=True,
                               timeout=max(1.0, until - begun), check=False)
@@ -229,8 +240,8 @@ def _row(found: list[dict[str, Any]], made: dict[Key, Any]) -> list[dict[str, An
     taken = measured(case)
     reference = min((t for t in taken if not t.ours and not t.fault), key=lambda t: t.median)
     mine = [(next((x for x in titles if x in t.way), ""), t) for t in taken if t.ours]
-    return [{"workload": workload, "row": name, "way": title, "verdict": titles[title]["verdict"], "median": t.median, "fault": t.fault,
-             "reference": reference.way, "its": reference.median,
+    return [{"workload": workload, "row": name, "way": title, "budget": titles[title].get("budget", LEAST), "verdict": titles[title]["verdict"],
+             "median": t.median, "fault": t.fault, "reference": reference.way, "its": reference.median,
              "device": torch.cuda.get_device_name(), "when": _now()} for title, t in mine if title]
 
 
@@ -238,24 +249,48 @@ def page(rows: list[dict[str, Any]]) -> str:
     """The table."""
     lines = ["# What `kir tune` alone finds at shapes twice and half as large", "",
              "Made by `python -m benchmarks.gpu_workloads.tuned find` and `measure`: of each surface's pipeline `kir tune SPACE --problem P --shape HALF "
-             f"--shape TWICE --judged-at SMALL --on gpu --budget {BUDGET}`: the whole gate at the small shape; what it found was measured in turns with the "
+             "--shape TWICE --judged-at SMALL --on gpu --budget OF`: the whole gate at the small shape; what it found was measured in turns with the "
              "references, and all that it computes compared with theirs, as the rows of the workloads are. A ratio over 1 means that KIR's is faster.", "",
              "| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
     for r in sorted(rows, key=lambda r: str(r["workload"])):
         measured_at = f"{r['device'].removeprefix('NVIDIA ')}, {r['when']}"
         if r["fault"]:
-            cells = [r["row"], r["way"], r["verdict"], f"not timed: {r['fault']}", "", "", "", measured_at]
+            cells = [r["row"], r["way"], str(r.get("budget", LEAST)), r["verdict"], f"not timed: {r['fault']}", "", "", "", measured_at]
         else:
             times = (f"{r['median'] * 1e6:.1f} us", r["reference"], f"{r['its'] * 1e6:.1f} us", f"{r['its'] / r['median']:.3f}")
-            cells = [r["row"], r["way"], r["verdict"], *times, measured_at]
+            cells = [r["row"], r["way"], str(r.get("budget", LEAST)), r["verdict"], *times, measured_at]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *_beside(rows), ""])
+
+
+def _beside(rows: list[dict[str, Any]]) -> list[str]:
+    """Of each workload on a surface the mean of what was found beside the figure that is asked, and what its kernels reach at the same rows."""
+    ratios, known = defaultdict[tuple[str, str], list[tuple[str, float]]](list), cells()
+    for r in rows:
+        if not r["fault"]:
+            ratios[r["workload"], find_space(r["way"].split()[0]).surface].append((r["row"], r["its"] / r["median"]))
+    lines = ["## Beside what is asked", "",
+             "The mean of the shapes beside the figure that is asked of a workload's rows, and what the fastest of all its kernels reach at the same shapes "
+             "where they are rows ([gpu-workloads](../../benchmarks/results/gpu-workloads.md)). What both miss is the kernel's: [why](workloads-limits.md). "
+             "What only the first misses, the search did not come to: it measures those that the cost model has fastest.", "",
+             "| workload | surface | asked | `kir tune` alone | all kernels there | |", "| --- | --- | ---: | ---: | ---: | --- |"]
+    for (workload, surface), found in sorted(ratios.items()):
+        there = [max((ratio for row, (ratio, _) in known.get((workload, surface), {}).items() if row.startswith(name)), default=0.0) for name, _ in found]
+        asked, mean = FIGURES[workload][[*SURFACES].index(surface)], _mean([ratio for _, ratio in found])
+        best = f"{_mean(there):.3f}" if all(there) else ""
+        said = "" if mean >= asked else "missed by the search" if all(there) and _mean(there) >= asked else "missed"
+        lines.append(f"| {workload} | {SURFACES[surface]} | {asked} | {mean:.3f} | {best} | {said} |")
+    return lines
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
 
 
 def main(words: list[str]) -> int:
     """0, or 2 for words that are none."""
     seconds, only = (float(words[2]), words[3:]) if words[1:2] == ["--seconds"] and words[2:] else (SECONDS, words[1:])
-    if words[:1] == ["find"] and set(only) <= {s["workload"] for s in searches()}:
+    if words[:1] == ["find"] and set(only) <= {name for s in searches() for name in (s["workload"], s["space"])}:
         find(seconds, only)
     elif words == ["measure"]:
         measure()

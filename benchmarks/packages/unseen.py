@@ -35,6 +35,14 @@ SLOW = 10.0
 """Seconds beyond which a kernel is slow."""
 ELSEWHERE = ("amd", "rocm", "gfx", "ascend", "camb", "mlu", "npu", "musa")
 """What a part of a file's path begins with where its kernels are for other vendors' devices, in words of theirs."""
+IN_THE_WAY = {
+    "instructions, registers, jumps and fences of PTX in inline assembly": r"inline asm|PTX|CUDA source",
+    "the address of a tensor as a number": r"an address as an integer",
+    "words that the language has not, or that are not read": r"there is no meaning for|is not read yet|is no parameter that is read|as a dtype",
+    "host code that asks the machine, makes objects or is not there": r"\bhost\b|no source|is not defined|a call of \w+\.|more than its body|attribute",
+    "sizes, ranks and kinds that only a launch says": r"binding|literal|tuple|a shape with|broadcast|permutation|kinds|rank|is a pointer or|run-time value",
+}
+"""What stands in the way of a kernel, by what its reasons say, the first that applies."""
 Row = dict[str, Any]
 
 
@@ -62,7 +70,7 @@ def row(name: str, version: str, folder: str, surface: str, stage: str, without:
         "found": count.found, "kernels": len({(r["file"], r["kernel"]) for r in records}), "clean": count.clean, "equal": count.equal,
         "internal": sum(r["state"] == "crashed" for r in count.failed),
         "slow": sum(r.get("processor_seconds", 0.0) > SLOW for r in records),
-        "reasons": reasons.most_common(), "elsewhere": _elsewhere(records, where.folder),
+        "reasons": reasons.most_common(), "elsewhere": _elsewhere(records, where.folder), "left": _left(records, where.folder),
     }
 
 
@@ -71,9 +79,26 @@ def _guessed(what: Sequence[str]) -> int:
     return 3 if "template arguments" in what else 2 if {*what} - {"threads", "bytes of shared memory"} else 1 if what else 0
 
 
+def _is_elsewhere(r: Row, where: Path) -> bool:
+    """Whether a record is of a file for other vendors' devices."""
+    return any(word.startswith(ELSEWHERE) for word in re.split(r"[/_.]", r["file"].removeprefix(str(where))))
+
+
+def _left(records: Iterable[Row], where: Path) -> Row:
+    """How many of the kernels that are not read back equal, those for other vendors' devices left out, have what in their way."""
+    out: Counter[str] = Counter()
+    for r in records:
+        if r["state"] == "equal" or _is_elsewhere(r, where):
+            continue
+        said = "; ".join([*(o["reason"] for o in r.get("opaque", ())), str(r.get("message", ""))])
+        way = next((name for name, words in IN_THE_WAY.items() if re.search(words, said)), "others")
+        out["written, and read back otherwise or refused" if r["state"] == "clean" else way] += 1
+    return dict(out)
+
+
 def _elsewhere(records: Iterable[Row], where: Path) -> Row:
     """What was counted of files for other vendors' devices."""
-    those = [r for r in records if any(word.startswith(ELSEWHERE) for word in re.split(r"[/_.]", r["file"].removeprefix(str(where))))]
+    those = [r for r in records if _is_elsewhere(r, where)]
     equal = sum(r["state"] == "equal" for r in those)
     return {"found": len(those), "clean": sum(r["state"] == "clean" for r in those) + equal, "equal": equal}
 
@@ -106,6 +131,7 @@ def page(rows: Iterable[Row]) -> str:
         of = max(1, r["found"])
         lines.append(f"| {r['surface']} | {r['package']} {r['version']} | {STAGES[r['stage']]} | {r['found']} | {r['clean']} ({100 * r['clean'] / of:.0f} %) | "
                      f"{r['equal']} ({100 * r['equal'] / of:.0f} %) | {r['internal']} | {r['slow']} | `{r['commit']}` |")
+    lines += _ways(held)
     for surface in dict.fromkeys(r["surface"] for r in held):
         lines += ["", f"## What stops most today, all packages of {surface} together", "", "| reason | kernels | packages |", "| --- | ---: | ---: |"]
         latest = {r["package"]: r for r in held if r["surface"] == surface}.values()
@@ -143,6 +169,24 @@ def _totals(rows: Sequence[Row]) -> list[str]:
             beside = [str(apart["found"]), _share(clean - apart["clean"], rest), _share(equal - apart["equal"], rest)] if apart["found"] else ["", "", ""]
             lines.append("| " + " | ".join([surface, str(len(those)), when, str(found), _share(clean, found), _share(equal, found), str(internal), str(slow),
                                             *beside]) + " |")
+    return lines
+
+
+def _ways(rows: Sequence[Row]) -> list[str]:
+    """What stands in the way of the kernels that are left, of surfaces whose packages all say it."""
+    lines = []
+    for surface in dict.fromkeys(r["surface"] for r in rows):
+        latest = list({r["package"]: r for r in rows if r["surface"] == surface}.values())
+        if not all("left" in r for r in latest):
+            continue
+        left: Counter[str] = Counter()
+        for r in latest:
+            left.update(r["left"])
+            left["for other vendors' devices, in words of theirs"] += r["elsewhere"]["found"] - r["elsewhere"]["equal"]
+        lines += ["", f"## What the kernels of {surface} that are not read back equal have in their way", ""]
+        lines += ["| | kernels | packages |", "| --- | ---: | ---: |"]
+        lines += [f"| {way} | {number} | {sum(way in r['left'] for r in latest) or sum(r['elsewhere']['found'] > r['elsewhere']['equal'] for r in latest)} |"
+                  for way, number in left.most_common() if number]
     return lines
 
 

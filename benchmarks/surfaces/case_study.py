@@ -3,6 +3,7 @@
     python -m benchmarks.surfaces.case_study             # prints the page
     python -m benchmarks.surfaces.case_study --write     # writes it
     python -m benchmarks.surfaces.case_study --measure   # the same on a GPU, where each program on the way is judged and timed
+    .. --again                                           # writes it, or with --measure measures, along the steps that the page tells: no new ways are tried
 
 It takes the cards that have a use in a kernel of FlashQLA and, from each naive program, follows the applications after which the cost model has it fastest,
 some ways at a time; what is reached is compared with the naive program by the checked interpreter. What was measured stays with the programs that it is of.
@@ -11,6 +12,7 @@ some ways at a time; what is reached is compared with the naive program by the c
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -170,12 +172,23 @@ def _ratio(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
     return f"{before['seconds'] / after['seconds']:.2f}" if before and after and before["accepted"] and after["accepted"] else ""
 
 
-def studied(measure: bool) -> str:
-    """The page, made anew."""
+def told(name: str, program: Program, shape: Shape) -> list[tuple[Step, Program]]:
+    """The steps that the page tells of a host, each with what it makes today."""
+    out = list[tuple[Step, Program]]()
+    _, _, text = PAGE.read_text(encoding="utf-8").partition(f"## On {name}\n")
+    for said, card in re.findall(r"(?m)^\| `(.+?)` \| `(.+?)` \|", text.partition("\n## ")[0]):
+        after = run(program, Pipeline.parse(said), context=Context(DEVICE)).program
+        out.append((Step(card, said, modelled(program, shape, DEVICE), modelled(after, shape, DEVICE)), after))
+        program = after
+    return out
+
+
+def studied(measure: bool, again: bool = False) -> str:
+    """The page, made anew; `again`, of the steps that it tells."""
     cards, found = lifted(), dict[str, Study]()
     for name, (problem, shape) in hosts().items():
         program = problem.naive
-        taken = climbed(program, problem.shape("long"), cards)
+        taken = told(name, program, problem.shape("long")) if again else climbed(program, problem.shape("long"), cards)
         programs = [program, *(after for _, after in taken)]
         verdict = gate_cpu(programs[-1], None, "kir", [], program)
         found[name] = Study([step for step, _ in taken], programs, verdict.reason, [c.name for c in cards if applications(c, program, Context(DEVICE))])
@@ -186,10 +199,10 @@ def studied(measure: bool) -> str:
 
 def main(words: list[str]) -> int:
     """0, or 2 for words that are none."""
-    if words not in ([], ["--write"], ["--measure"]):
+    if words not in ([], ["--write"], ["--measure"], ["--again"], ["--measure", "--again"]):
         print(__doc__, file=sys.stderr)
         return 2
-    text = studied("--measure" in words)
+    text = studied("--measure" in words, "--again" in words)
     if words:
         write_atomic(PAGE, text)
     else:

@@ -46,7 +46,8 @@ Each kernel walked back to naive with registered passes: how many steps, of whic
 (`realized`), whether predicate N holds at the end, and otherwise what blocks it. Kernels with `realized` were walked by `kir lineage` with its
 whole gate on sm_80 and sm_90a, and rebuilt to the letter; what it kept is shipped under `skills/lineages/`, where `kir replay` runs it. Where
 TileLang refuses a state (it infers the layouts of all fragments together), the state is compiled as CUDA, which its record says; how many is in brackets.
-The others were walked without the gate. Written by `python -m benchmarks.surfaces.lineages_tilelang`; a test compares some of the rows.
+The others were walked without the gate. What stops the fused recurrence: [0041](../decisions/0041-fused-recurrence.md). Written by
+`python -m benchmarks.surfaces.lineages_tilelang`; a test compares some of the rows.
 
 | kernel | steps | intents | realized | ends | what stops it |
 | --- | --- | --- | --- | --- | --- |

@@ -126,14 +126,18 @@ def waiting(done: Collection[Key], refused: Collection[Key] = (), names: Collect
 
 
 def _shape(problem: str) -> str:
-    return shape_of(load_problem(problem), SHAPES[problem]).name
+    return _timed_at(load_problem(problem)).name
+
+
+def _timed_at(problem: Problem) -> Shape:
+    return shape_of(problem, SHAPES[problem.spec.name])
 
 
 def judged(folder: Folder, number: int, judge: Judge) -> Judged:
     """A state on its surface, or in CUDA where that does not say it."""
     record = folder.read()
     state, problem, program = record.states[number], load_problem(record.header.problem), folder.program(record.states[number])
-    shape = shape_of(problem, SHAPES[record.header.problem])
+    shape = _timed_at(problem)
     for surface in dict.fromkeys((record.header.surface, "cuda")):
         posed = at_one_size(problem, shape) if surface in OF_SIZES else with_shape(problem, shape)
         try:

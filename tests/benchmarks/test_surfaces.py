@@ -1,6 +1,8 @@
 """The pages of programs on other surfaces and architectures say what their commands say: stored pipelines there, and skills on kernels of others."""
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.surfaces import architectures, case_study
@@ -49,14 +51,19 @@ def test_the_page_has_what_was_measured_and_says_what_was_not() -> None:
     assert "| not measured | not measured |  |" in case_study.page((), {"it": study}, {})
 
 
-def test_skills_of_another_package_are_used_where_nobody_has_gone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_skills_of_another_package_are_used_where_nobody_has_gone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+                                                                  ) -> None:
     """One of them on a linear attention that no expert computes; a card that gains nothing there takes no step."""
     cards = {card.name: card for card in case_study.lifted()}
     assert "chunk-inverse.kernel" in cards and case_study.main(["all"]) == 2 and "--measure" in capsys.readouterr().err
-    (_, (problem, shape)) = list(case_study.hosts().items())[1]
+    (name, (problem, shape)) = list(case_study.hosts().items())[1]
     (step, made), = case_study.climbed(problem.naive, shape, [cards["cache-converted-value.store"], cards["chunk-inverse.kernel"]])
     assert step.before / step.after > case_study.LEAST and made != problem.naive and step.card == "cache-converted-value.store"
     page = case_study.page([cards["mma.mma"]], {"a": Study([step], [problem.naive, made], "right", ["mma.mma"]),
                                                 "b": Study([], [problem.naive], "right", [])}, {})
     assert "1 steps, 1." in page and "No step pays here by itself; the gate: right." in page
     assert not [line for line in case_study.PAGE.read_text().splitlines() if "the gate:" in line and "the gate: right" not in line]
+    study = Study([step], [problem.naive, made], "right", [])
+    monkeypatch.setattr(case_study, "PAGE", tmp_path / "page.md")
+    case_study.PAGE.write_text(case_study.page([], {"other": study, name: study}, {}), encoding="utf-8")
+    assert case_study.told(name, problem.naive, shape) == [(step, made)] and not case_study.told("none", problem.naive, shape)

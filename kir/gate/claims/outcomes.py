@@ -67,10 +67,11 @@ Further = Callable[[], Iterator[Case]]
 
 
 def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Sequence[tuple[n.Program, Flow, Mapping[str, str]]], cases: Sequence[Case],
-           reached: Mapping[Place, int], further: Further, ranges: Mapping[str, Range] = MappingProxyType({})) -> Iterator[Diagnostic]:
+           reached: Mapping[Place, int], further: Further, ranges: Mapping[str, Range] = MappingProxyType({}),
+           rest: Further = lambda: iter(())) -> Iterator[Diagnostic]:
     """KIR-G146 for each outcome that data or large sizes decide, that no case has, and of which nothing shows that the program is right there; and for what
     is decided otherwise than it should be for inputs that no case has. `names` gives the tensor of a parameter, of the program as of the one that it is
-    judged by; `further` draws inputs on which that one is right; `ranges` says between which numbers the elements of some tensors lie."""
+    judged by; `further` draws inputs on which that one is right, `rest` those for what these leave open; `ranges` are those of elements of some tensors."""
     known = {alike for judge in judges for _, sign in _outcomes(*judge) for alike in _alike(sign)}
     signs = [(way, sign) for way, sign in _outcomes(program, flow, names) if sign not in known]
     asked = [way for way, _ in signs]
@@ -102,28 +103,28 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
     of_data = [way for way, sign in signs[:MOST_FORCED] if id(way) not in open_ids and _by_number(sign)
                and (way.kernel in functions or flow.sources(way.cond, way.kernel) & tensors)]
     told = None if left else next((way for way in of_data if doubtful(way, 1)), None)
-    wrong, elsewhere, spent = dict[int, str](), "", 0.0
-    for case in further() if left or told is not None else ():
-        spent += _seconds(program, case)
-        if spent > (SEARCHED if left else SEARCHED / 2):
-            break
-        went, fault = judged_on(program, [way for way in left if id(way) in open_ids and id(way) not in wrong], case)
-        if not fault:
-            open_ids -= went
-        elif went:
-            wrong |= dict.fromkeys(went, fault)
-        else:
-            elsewhere = elsewhere or fault
-        if elsewhere or (left and all(id(way) in wrong for way in left)):
-            break
+    wrong, elsewhere = dict[int, str](), ""
+    for draws, most in ((further, SEARCHED if left else SEARCHED / 2), (rest, SEARCHED)):
+        spent, again = 0.0, not elsewhere and any(id(way) in open_ids - wrong.keys() for way in left)
+        for case in draws() if again or (told is not None and draws is further) else ():
+            if (spent := spent + _seconds(program, case)) > most:
+                break
+            went, fault = judged_on(program, [way for way in left if id(way) in open_ids and id(way) not in wrong], case)
+            if not fault:
+                open_ids -= went
+            elif went:
+                wrong |= dict.fromkeys(went, fault)
+            else:
+                elsewhere = elsewhere or fault
+            if elsewhere or (left and all(id(way) in wrong or (draws is rest and id(way) not in open_ids) for way in left)):
+                break
     found = [way for way in left if id(way) in open_ids and (id(way) in wrong or solvable(_whole(way.cond, lets.get(way.kernel, {})), way.holds))]
     for way in found:
         said = f"no test brings about that {_words(way)}"
         yield _refused(way, f"{said}; with {wrong[id(way)]}" if id(way) in wrong else
                        f"{said}, which what it is judged by does not ask, and nothing shows it right there")
     if elsewhere and not found:
-        way = told or left[0]
-        yield _refused(way, f"what it is judged by does not ask whether {_words(way)}; with {elsewhere}")
+        yield _refused(way := told or left[0], f"what it is judged by does not ask whether {_words(way)}; with {elsewhere}")
 
 
 def _told(program: n.Program, left: Sequence[Way], cases: Sequence[Case]) -> set[int]:

@@ -61,6 +61,19 @@ def beside_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) 
     yield from (c for c in special if c.sizes != own[0].sizes)
 
 
+def own_of_problem(problem: Problem, cases: Sequence[Case]) -> Iterator[Case]:
+    """A problem's distributions at sizes of cases that were not drawn so, where its own program is right: data that only a large size has room for."""
+    own = [c for c in cases if isinstance(c, ProblemCase)]
+    naive, drawn = naive_of(problem), {(tuple(c.sizes.items()), c.distribution.partition(",")[0]) for c in own}
+    theirs = tensor_names(naive[0], problem, {}) if naive else {}
+    for first in {tuple(c.sizes.items()): c for c in reversed(own)}.values() if naive else ():
+        for name in problem.distributions:
+            if (tuple(first.sizes.items()), name) not in drawn:
+                case = ProblemCase(problem, first.at, name, 0, problem.inputs(first.at, 0, name), first.names)
+                if right(naive[0], replace(case, names=theirs)):
+                    yield case
+
+
 def special_cases(problem: Problem, cases: Sequence[Case]) -> list[Case]:
     """The first case of a problem, and that of most elements (data below a size are below none at 1), with inputs of the same values everywhere, where its
     own program, if it has one, is right."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from kir.gate.cases import RelativeCase, relative_case
 from kir.gate.claims import outcomes
@@ -80,3 +81,30 @@ def test_what_fills_in_behind_an_edge_is_no_number_of_a_greater_of_two() -> None
     program = parse_program(GREATEST, "greatest.kir")
     signs = {sign for _, sign in outcomes._outcomes(program, Flow(program), {"X": "X", "Y": "Y"}) if sign[0] == "max"}
     assert signs == {("max", (), frozenset({"X"}))}
+
+
+DROPPED = """kir 1
+program dropped
+  in X: f32[M]
+  out Y: f32[M]
+  size M: i32
+kernel main grid (i: M) threads 1
+  Y[i] = select({asked}, {then}, X[i])
+"""
+
+
+@pytest.mark.parametrize(("then", "drawn", "said"), [("0.0", 0.5, "no test brings about"), ("0.0", 9.0, ""), ("1.0", 9.0, "no test brings about")],
+                         ids=["nothing brings it about", "what the problem draws does", "it is wrong there"])
+def test_what_no_search_brings_about_may_be_drawn_by_the_problem(then: str, drawn: float, said: str) -> None:
+    judge = parse_program(DROPPED.format(asked="abs(X[i]) > 4.0", then="0.0"))
+    program = parse_program(DROPPED.format(asked="X[i] * X[i] > 16.0", then=then))
+    names, flow = {p.name: p.name for p in program.params}, Flow(program)
+
+    def case(value: float) -> RelativeCase:
+        made = relative_case(judge, {"M": 3}, "normal", 0)
+        assert isinstance(made, RelativeCase)
+        x = np.full(3, value, np.float32)
+        return replace(made, inputs={"X": x}, expected={"Y": np.where(abs(x) > 4.0, np.float32(0.0), x)}, also=None, exactly=None)
+    cases = [case(0.25), case(0.75)]
+    found = list(outcomes.unseen(program, flow, names, [(judge, Flow(judge), names)], cases, {}, lambda: iter(()), rest=lambda: iter([case(drawn)])))
+    assert [said in d.message for d in found] == ([True] if said else [])

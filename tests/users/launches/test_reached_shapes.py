@@ -62,8 +62,20 @@ CAPPED = """__global__ void capped(const float* x, float* out, const int* lens, 
 void run(const float* x, float* o, const int* l, int rows, int cols) { capped<<<rows, 32>>>(x, o, l, cols); }
 """
 
+REFLECTED = """__global__ void reflect(const float* x, float* y, int n, int pad) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n + 2 * pad) return;
+  int j = i - pad;
+  if (j < 0) j = -j;
+  if (j >= n) j = 2 * n - 2 - j;
+  y[i] = x[j];
+}
+void run(const float* x, float* y, int n, int pad) { assert(pad < n); assert(pad > 0); reflect<<<(n + 2 * pad + 127) / 128, 128>>>(x, y, n, pad); }
+"""
+
 
 @pytest.mark.parametrize(("text", "shapes"), [
+    pytest.param(REFLECTED, {"x": ["n"], "y": ["n + pad * 2"]}, id="a size and another on both of its sides"),
     pytest.param(CAPPED, {"x": ["rows", "cols"], "lens": ["rows"]}, id="rows up to a length in memory, but no further than their end"),
     pytest.param(CACHE, {"cache": ["most * rows", 32], "lens": ["rows"]}, id="rows up to a length in memory"),
     pytest.param(PARTS, {"x": ["rows", "cols"], "out": ["(ceildiv(rows, 16))", "cols"]}, id="as many rows as the grid has along its other axis"),

@@ -295,7 +295,7 @@ class Places:
 
 
 def flat(v: Any) -> Iterator[Any]:
-    """What nested tuples and lists hold, one after the other."""
+    """What nested tuples and lists hold, in order."""
     if isinstance(v, (tuple, list)):
         for x in v:
             yield from flat(x)

@@ -29,7 +29,7 @@ def _all_of(i: n.Expr | n.Span, extent: n.Expr | int) -> bool:
 
 
 def inside(s: n.Stmt, made: Callable[[n.Block], n.Block]) -> n.Stmt:
-    """A statement with its blocks as `made` of them."""
+    """A statement with the blocks in it made anew; one that holds none as it is."""
     match s:
         case n.For() | n.While():
             return replace(s, body=made(s.body))
