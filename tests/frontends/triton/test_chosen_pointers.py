@@ -345,3 +345,4 @@ def kernel(flag, a, b, y, B: tl.constexpr):
     x = np.arange(4, dtype=np.float32)
     out = execute(tmp_path, source, {"flag": np.ones(1, np.int32), "a": x, "b": np.zeros(1, np.float32), "y": np.zeros(4, np.float32)}, metas={"B": 4})
     np.testing.assert_array_equal(out["y"], x)
+    assert "    else:\n        x = tl.load(b" in written_back(tmp_path, source)
