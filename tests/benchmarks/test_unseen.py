@@ -1,4 +1,4 @@
-"""The page of packages as first seen: what the kernels that are left have in their way."""
+"""The page of packages as first seen: why kernels are not read back equal, by count."""
 from __future__ import annotations
 
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.packages import unseen
 
 
-def test_what_is_in_the_way_is_said_of_each_kernel_once() -> None:
+def test_why_is_said_of_each_kernel_once() -> None:
     here, elsewhere = "/there/p/a.py", "/there/p/amd/b.py"
     records: list[dict[str, Any]] = [
         {"file": here, "state": "equal"}, {"file": here, "state": "clean", "message": "a line | another"}, {"file": elsewhere, "state": "equal"},
