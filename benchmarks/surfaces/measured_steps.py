@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -31,6 +31,7 @@ from kir.hardware.device.client import COMMON, common
 from kir.ir.nodes import Program
 from kir.learning.tune.device import with_shape
 from kir.lineage.records.folder import Folder, opened
+from kir.lineage.records.record import Lineage
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.problem import shape_of
 
@@ -110,16 +111,22 @@ def at_one_size(problem: Problem, shape: Shape) -> AtOneSize:
     return AtOneSize(**{**given, "spec": spec})
 
 
-def of_workloads() -> list[Folder]:
+@cache
+def of_workloads() -> tuple[Folder, ...]:
     """The shipped lineages of the workloads, those of few states first."""
-    found = [(folder, folder.read()) for folder in lineages()]
-    return [folder for folder, record in sorted(found, key=lambda one: len(one[1].states)) if workload_of(record.header.problem)]
+    found = [(folder, _record(folder.root)) for folder in lineages()]
+    return tuple(folder for folder, record in sorted(found, key=lambda one: len(one[1].states)) if workload_of(record.header.problem))
+
+
+@cache
+def _record(root: Path) -> Lineage:
+    return opened(root).read()
 
 
 def waiting(done: Collection[Key], refused: Collection[Key] = (), names: Collection[str] = ()) -> list[tuple[Folder, int]]:
     """The states that are not done yet, of all lineages or those named: those of which compilers are quick first, those that were refused before last."""
     found = [(key in refused, SURFACES.index(record.header.surface), len(record.states), folder, number)
-             for folder, record in ((f, f.read()) for f in of_workloads() if not names or f.root.name in names)
+             for folder, record in ((f, _record(f.root)) for f in of_workloads() if not names or f.root.name in names)
              for number, state in enumerate(record.states)
              if (key := (folder.root.name, number, state.content, _shape(record.header.problem))) not in done]
     return [one[3:] for one in sorted(found, key=lambda one: (*one[:3], one[3].root.name, one[4]))]
@@ -135,7 +142,7 @@ def _timed_at(problem: Problem) -> Shape:
 
 def judged(folder: Folder, number: int, judge: Judge) -> Judged:
     """A state on its surface, or in CUDA where that does not say it."""
-    record = folder.read()
+    record = _record(folder.root)
     state, problem, program = record.states[number], load_problem(record.header.problem), folder.program(record.states[number])
     shape = _timed_at(problem)
     for surface in dict.fromkeys((record.header.surface, "cuda")):
@@ -209,7 +216,7 @@ def page(rows: Sequence[Judged]) -> str:
             "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"]
     steps, left = list[str](), list[str]()
     for folder in of_workloads():
-        record, name = folder.read(), folder.root.name
+        record, name = _record(folder.root), folder.root.name
         at = _shape(record.header.problem)
         own = {r.state: r for r in rows if (r.lineage, r.shape) == (name, at) and r.program == record.states[r.state].content}
         if not own:

@@ -328,3 +328,21 @@ def test_a_pointer_that_moves_between_two_tensors_in_a_loop(tmp_path: Path) -> N
         written_back(tmp_path, BETWEEN, name)
     third = BETWEEN.replace("        w = tmp", "        w = y")
     assert any("'r' changes its type in the loop" in s for s in opaque(read(tmp_path, third, "swapped")))
+
+
+def test_only_the_tensor_that_is_meant_is_read(tmp_path: Path) -> None:
+    """The other one may be shorter: a read in front of the choice would leave it."""
+    source = """
+@triton.jit
+def kernel(flag, a, b, y, B: tl.constexpr):
+    i = tl.arange(0, B)
+    if tl.load(flag) > 0:
+        p = a
+    else:
+        p = b
+    tl.store(y + i, tl.load(p + i))
+"""
+    x = np.arange(4, dtype=np.float32)
+    out = execute(tmp_path, source, {"flag": np.ones(1, np.int32), "a": x, "b": np.zeros(1, np.float32), "y": np.zeros(4, np.float32)}, metas={"B": 4})
+    np.testing.assert_array_equal(out["y"], x)
+    assert "    else:\n        x = tl.load(b" in written_back(tmp_path, source)

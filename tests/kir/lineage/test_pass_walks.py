@@ -41,6 +41,36 @@ kernel main grid (pid: ceildiv(M, 32) * ceildiv(N, 32)) threads 128
   C[m * 32 +: 32, n * 32 +: 32] = cast(acc, f16) clip
 """
 
+CHUNK = """kir 1
+program chunk_rows
+  in Q: f32[8, 8]
+  in K: f32[8, 8]
+  in V: f32[8, 4]
+  out O: f32[8, 4]
+kernel main grid (c: 2) threads 32
+  fragment s: f32[4, 4] = 0.0
+  for p in 0..2
+    mma s += Q[c * 4 +: 4, p * 2 + c % 2 * 4 +: 2] * trans(K[c * 4 +: 4, p * 2 + c % 2 * 4 +: 2], 1, 0) via fma
+  let kept = select(expand(iota(4), axis=1) >= iota(4), s, 0.0)
+  fragment o: f32[4, 4] = 0.0
+  mma o += kept * V[c * 4 +: 4, 0 +: 4] via fma
+  O[c * 4 +: 4, 0 +: 4] = o
+"""
+RECURRENCE = """kir 1
+program linear_state
+  in Q: f32[6, 4]
+  in K: f32[6, 4]
+  in V: f32[6, 4]
+  out O: f32[6, 4]
+kernel main grid (b: 1) threads 32
+  fragment h: f32[4, 4] = 0.0
+  for t in 0..6
+    h = h * 0.5 + expand(K[t, 0 +: 4], axis=1) * V[t, 0 +: 4]
+    let q = Q[t, 0 +: 4] * 0.25
+    let o = reduce(h * expand(q, axis=1), axis=0, op=sum)
+    O[t, 0 +: 4] = o
+"""
+
 
 def walked(text: str, problem: str, folder: Path, judge: Judge | None = None, surface: str = "kir") -> tuple[Lineage, PassEngine]:
     header = Header(expert="expert", source="expert.kir", surface=surface, problem=problem, targets=("sm_80",))
@@ -54,7 +84,8 @@ def walked(text: str, problem: str, folder: Path, judge: Judge | None = None, su
     return place.read(), engine
 
 
-@pytest.mark.parametrize(("text", "problem", "intents"), [(GEMM, "gemm", 6), (SOFTMAX, "softmax", 5)])
+@pytest.mark.parametrize(("text", "problem", "intents"), [(GEMM, "gemm", 6), (SOFTMAX, "softmax", 5), (CHUNK, "", 5), (RECURRENCE, "", 5)],
+                         ids=["gemm", "softmax", "rows of scores that are summed first", "a recurrence of a matrix"])
 def test_a_tile_program_goes_back_to_naive(text: str, problem: str, intents: int, tmp_path: Path) -> None:
     lineage, engine = walked(text, problem, tmp_path, PaperJudge())
     assert lineage.outcome.ended == "naive", [each.message for each in lineage.outcome.violations]

@@ -120,10 +120,11 @@ kernel k grid (i: 8) threads 32
 @pytest.mark.parametrize(("one", "same", "other"), [
     ({"fill": "  part[0 +: w] = 0.0"}, {"fill": "  for j in 0..w vectorize\n    part[j] = 0.0"}, {"fill": "  for j in 0..w vectorize\n    part[0] = 0.0"}),
     ({"value": "x[0 +: 64]"}, {"value": "select(c, x[0 +: 64], x[0 +: 64])"}, {"value": "select(c, x[0 +: 64], 2.0 * x[0 +: 64])"}),
+    ({"value": "broadcast(x[cast(i * 7, i64)], 64)"}, {"value": "broadcast(x[i * 7], 64)"}, {"value": "broadcast(x[cast(i, i64) * 7:i64], 64)"}),
     ({"value": "cast(nan, f16)"}, {"value": "nan:f16"}, {"value": "inf:f16"}),
     *[tuple({"value": f"reduce(reduce(broadcast({e}, 2, 2, 64), axis=0, op=max), axis=0, op=max)"} for e in (
         "x[0 +: 64]", "expand(expand(x[0 +: 64], axis=0), axis=1)", "expand(expand(x[0 +: 64] * 2.0, axis=0), axis=0)"))],
-], ids=["a run of one value", "a choice of what is alike", "not a number", "leading axes"])
+], ids=["a run of one value", "a choice of what is alike", "a place has no width", "not a number", "leading axes"])
 def test_forms_that_say_the_same(one: dict[str, str], same: dict[str, str], other: dict[str, str]) -> None:
     def made(given: dict[str, str]) -> Program:
         return parse_program(FORMS.format(**{"fill": "  part = 0.0", "value": "x[0 +: 64]"} | given))
