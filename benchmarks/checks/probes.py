@@ -22,10 +22,14 @@ from typing import Any
 
 from benchmarks.checks.probes_page import PAGE, page, unexplained
 from kir.base.store import write_atomic
+from kir.hardware.target import target
+from kir.ir.parser import parse_program
 from kir.learning.probes.around import defects, probe
 from kir.learning.probes.record import Probe, read_probe, store
 from kir.learning.probes.sampling import Tally, forced, probed, sampled, states
 from kir.learning.probes.subjects import Subject, subjects
+from kir.learning.probes.trials import Trials
+from kir.problem import load_problem
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import offered
 from kir.rewrite.registry import pass_class
@@ -133,13 +137,22 @@ def _alone(name: str) -> list[Row]:
     return [of_pass(name)]
 
 
+def _beside(p: Probe) -> Probe:
+    """A probe of what applies and is wrong, where the program before the step is wrong there itself: then that says nothing of the step."""
+    if p.status != "applies" or p.outcome != "wrong" or not p.sizes:
+        return p
+    program = parse_program(p.program, "probe")
+    before = Trials(program, load_problem(p.problem), target(p.target)).at(program, tuple(p.sizes.items()), p.distribution, p.seed)
+    return p if before.outcome == "right" else p.model_copy(update={"outcome": "not run", "said": "the program before is not right there either"})
+
+
 def _told(found: list[Row], around: list[Row], command: str, folder: Path | None) -> int:
     """Write the page and the counterexamples, and say what is wrong."""
     total = Tally()
     for row in found:
         total.add(tally_of(row["tally"]))
     every = [(row["name"], p) for row in found for p in probes_of(row)]
-    nearby = [(row["pass"], row["name"], probes_of(row)) for row in around]
+    nearby = [(row["pass"], row["name"], [*map(_beside, probes_of(row))]) for row in around]
     write_atomic(PAGE, page(total, every, nearby, len(found), command))
     for p in [*(p for _, p in every), *(p for _, _, held in nearby for p in held)]:
         if folder is not None and p.is_counterexample:
