@@ -103,6 +103,7 @@ class Reading:
         self.nodes = list(nodes_below(fn.node.body))
         self._pending: list[cst.BaseExpression] = []
         self._tiled: set[str] = set()
+        self._scaling: set[int] = set()  # what names are multiplied by and so on: it need not have their axes
 
     def run(self) -> None:
         """Fill in the facts."""
@@ -159,10 +160,9 @@ class Reading:
                     self._bind(t.target, node.value)
             case cst.AugAssign(operator=cst.AddAssign() | cst.SubtractAssign(), target=cst.Name() as name):
                 self._bind(name, cst.BinaryOperation(name, cst.Add(), node.value))
-            case cst.AugAssign():
+            case (cst.AugAssign() | cst.AnnAssign()) if node.value is not None:
                 self._bind(node.target, node.value)
-            case cst.AnnAssign() if node.value is not None:
-                self._bind(node.target, node.value)
+                self._scaling |= {id(node.value)} if isinstance(node, cst.AugAssign) else set()
             case cst.For():
                 self._bind(node.target, cst.Integer("0"))
                 if isinstance(node.target, cst.Name):
@@ -496,7 +496,7 @@ class Reading:
             case cst.Name():
                 if e.value in self.params and not is_constexpr(self.params[e.value]):
                     self.facts.tiles[e.value] = max(axes, self.facts.tiles.get(e.value, 0))
-                for value in self.assigned.get(e.value, ()) if e.value not in self._tiled else ():
+                for value in [v for v in self.assigned.get(e.value, ()) if id(v) not in self._scaling] if e.value not in self._tiled else ():
                     self._tiled.add(e.value)
                     self.tile(value, axes)
             case cst.UnaryOperation():
