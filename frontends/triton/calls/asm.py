@@ -14,7 +14,7 @@ from kir.analysis.elements import NotElementwise, element
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import U8, U32, DType, TileType, dtype_of
+from kir.ir.types import BOOL, U8, U32, DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.surface.ptx import AsmOperand, Meaning, pack_bits, read_asm, unpack_bits
 from kir.surface.ptx.form.bits import UNSIGNED
@@ -47,7 +47,7 @@ def inline_asm(r: State, a: Arguments) -> Value:
 def _shared(r: State, e: n.Expr) -> n.Expr:
     """The value with a name for each call in it that stands there more than once, as the asm has a register for it."""
     while True:
-        often = [x for x, times in Counter(x for x in walk(e) if isinstance(x, n.Call)).items() if times > 1]
+        often = [x for x, times in Counter(x for x in walk(e) if isinstance(x, n.Call) and dtype_of(x.type) != BOOL).items() if times > 1]
         if not often:
             return e
         inner = min(often, key=lambda x: sum(1 for _ in walk(x)))

@@ -77,7 +77,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
     metas: list[n.Meta] = []
     params: list[n.Param] = []
     extents: list[n.Param] = []
-    r.returns = not is_kernel(fn, inference) or bool(tiles.keys() - facts.pointers - facts.integers) or any(map(tile_extents, parameters(node)))
+    r.returns = not is_kernel(fn, inference) or bool(tiles.keys() - facts.pointers - facts.integers - facts.numbers) or any(map(tile_extents, parameters(node)))
     if values is not None:
         frame.env.update(Taken(r, metas, params, extents).all(values))
     for p in parameters(node) if values is None else ():

@@ -11,6 +11,22 @@ import pytest
 from tests.frontends.reading import opaque
 from tests.frontends.triton.reading import execute, read, written_back
 
+SCALED = """
+@triton.jit
+def kernel(g, y, scale, n, B: tl.constexpr, GATED: tl.constexpr):
+    i = tl.arange(0, B)
+    a = tl.zeros([B, B], dtype=tl.float32)
+    c = tl.zeros([B, B], dtype=tl.float32)
+    b = tl.load(g + i, mask=i < n, other=0.0)
+    m = (i[:, None] >= i[None, :]) & (i < n)[:, None]
+    if GATED:
+        a = a * tl.exp(b)[:, None] * scale
+        c = tl.where(m, c * tl.exp(b[:, None] - b[None, :]), 0) * scale
+    else:
+        a += tl.dot(tl.trans(c), a) * scale
+        a *= scale
+    tl.store(y + i[:, None] * B + i[None, :], a + c)
+"""
 ARMS = """
 @triton.jit
 def kernel(lens, mask, y, z, N: tl.constexpr, LOCAL: tl.constexpr, HAS: tl.constexpr, B: tl.constexpr):
@@ -107,3 +123,7 @@ def kernel(x, y, READY: tl.constexpr, B: tl.constexpr):
     np.testing.assert_array_equal(out["y"], x + 1)
     asked = source.replace("x.load([0, 0]) + 1.0", "tl.load(y, mask=(0, 0))")
     assert any("a load of a box through a pointer" in s for s in opaque(read(tmp_path, asked)))
+
+
+def test_a_number_that_tiles_are_multiplied_by_is_no_tile(tmp_path: Path) -> None:
+    assert not [m.name for m in read(tmp_path, SCALED).metas if "shape" in m.name]
