@@ -160,6 +160,8 @@ class _Sum:
             return "the sum reads the place beside the two tensors"
         if images.clip != (images.other is not None):
             return "what lies outside of the images has no value"
+        if any(b.strides is not None or b.layout is not None for b in (out, images.at.buffer, filters.at.buffer)):
+            return "a tensor has rows that do not follow one another in memory"
         return cls(alloc, tuple(loops), inner, images, filters, store, places)
 
     def product(self, kernel: n.Kernel, taken: set[str]) -> n.Kernel:

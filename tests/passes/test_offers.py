@@ -1,10 +1,17 @@
 """What passes offer by themselves where a parameter is left open: conditions that the place decides."""
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from kir.analysis import normalize
+from kir.ir import build
+from kir.ir import nodes as n
 from kir.ir.nodes import Copy, For, If, Store
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.visit import walk
+from kir.ir.visit import substitute_buffers, walk
 from kir.passes.bounds.branch_interior import BranchInterior
 from kir.passes.bounds.guard_value import GuardValue
 from kir.passes.bounds.run_on import RunOn
@@ -12,9 +19,11 @@ from kir.passes.grid.version_kernel import VersionKernel
 from kir.passes.loops.jam_loop import JamLoop
 from kir.passes.numerics.online_normalize import OnlineNormalize
 from kir.passes.redundancy.tabulate import Tabulate
+from kir.problem import load_problem
 from kir.rewrite import passes, sites
 from kir.rewrite.driver import apply, misses
 from kir.rewrite.match.independence import own_place
+from kir.rewrite.registry import pass_class
 
 PANELS = """kir 1
 program panels
@@ -238,3 +247,14 @@ def test_a_tile_whose_size_stands_beside_other_axes_has_no_other_size() -> None:
     """FlashQLA's kkt-solve: a product of a tile with itself, of whose two sides one counts tokens of the tile and one does not."""
     item = next(p for p in passes() if p.name == "grow-tile").with_options({})
     assert any("spelled out where it is not known" in said for _, said in misses(item, parse_program(SQUARE, "p.kir"), "backward"))
+
+
+@pytest.mark.parametrize("name", ["Y", "X", "Wt"])
+def test_images_whose_rows_lie_apart_are_no_matrix(name: str) -> None:
+    """A flat view of such a tensor shows other elements (found by probes around the step)."""
+    item, program = pass_class("implicit-gemm").with_options({}), normalize(load_problem("conv2d_1x1").naive)
+    assert len(sites(item, program)) == 1
+    apart = {p.name: replace(p.of, strides=(*(build.mul(d, 1000) for d in p.of.shape[:-1]), build.const(1)))
+             for p in program.params if p.name == name and isinstance(p.of, n.Buffer)}
+    made = substitute_buffers(program, apart)
+    assert sites(item, made) == () and "a tensor has rows that do not follow one another in memory" in [said for _, said in misses(item, made, "forward")]

@@ -48,7 +48,9 @@ def check_extents(binding: Binding, facts: Sequence[n.Expr], extents: Iterable[t
         low, high = _range(e, ranges)
         least = 0 if steps[0] == "tensors" else 1
         if high < least or low > MOST:
-            raise wrong(binding, steps, f"this extent is {'never more than ' + str(int(high)) if high < least else 'at least ' + str(int(low))}",
+            end = high if high < least else low
+            said = f"{int(end)}" if abs(end) < float("inf") else "any number"
+            raise wrong(binding, steps, f"this extent is {'never more than' if high < least else 'at least'} {said}",
                         f"{least} to {MOST}")
 
 

@@ -109,6 +109,7 @@ def test_facts_of_two_sizes_that_cannot_both_hold(facts: list[str], said: str) -
     ('grid = ["ceildiv(N, BLOCK)"]', 'grid = ["1, y: 2"]', "more than one expression"),
     ('grid = ["ceildiv(N, BLOCK)"]', "grid = [0]", "axis 0 of the grid has 0 CTAs"),
     ('grid = ["ceildiv(N, BLOCK)"]', 'grid = ["N - 8192"]', "this extent is never more than -4096"),
+    ('grid = ["ceildiv(N, BLOCK)"]', 'grid = ["1e400"]', "this extent is at least any number"),
     ('scale = "f32"', 'scale = "float17"', "there is no dtype 'float17'"),
     ('scale = "f32"', 'scle = "f32"', "did you mean 'scale'?"),
     ("stride = 1", 'stride = "Q"', "'Q' is not defined"),
