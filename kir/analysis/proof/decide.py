@@ -322,7 +322,7 @@ class _Kernel:
                 yield Obligation(kind, "open", "not followed", split.place.anchor, "a team splits again around a barrier")
             return
         past = {id(x) for x in leaving(split.items)}
-        left = any(id(x) not in past for x, _ in leavers((split,)))
+        left = any(alike or id(x) not in past for x, _, alike in leavers((split,)))
         for o in self._meetings(split) if has_barrier(split.items) else ():
             if o.what == EXIT and o.status != "proved":
                 left, o = True, Obligation(o.kind, "proved", o.what, o.anchor)

@@ -136,8 +136,9 @@ def only_barriers(items: tuple[Item, ...]) -> bool:
     return all(i.fn in (SHUFFLE, WARP_SYNC) if isinstance(i, Sync) else not isinstance(i, Team) for i in every(items))
 
 
-Leaver = tuple[Branch, tuple[n.Var, ...]]
-"""A branch that some threads leave the kernel by while others go on, and the counters of the loops around it."""
+Leaver = tuple[Branch, tuple[n.Var, ...], bool]
+"""A branch that some threads leave the kernel by while others go on, the counters of the loops around it, and whether all that come to it leave alike, but not
+all come to it: it stands behind a `continue`, or in a branch, that some threads take."""
 
 
 def leavers(items: tuple[Item, ...]) -> list[Leaver]:
@@ -147,12 +148,14 @@ def leavers(items: tuple[Item, ...]) -> list[Leaver]:
         differs, start = varying(split.loop), len(split.place.path)
         for x, counts in _returns(split.items, ()):
             cond = x.place.stmt.cond if isinstance(x.place.stmt, n.If) else None
-            if cond is None or depends(cond, differs[x.place.path[start:]]):
-                out.append((x, counts))
+            own = cond is None or depends(cond, differs[x.place.path[start:]])
+            reach = [h for h in x.place.holding if not isinstance(h, Ranging)]
+            if own or any(name == x.place.thread or name.startswith("any.") for h in reach for name in names_read(h)):
+                out.append((x, counts, not own))
     return out
 
 
-def _returns(items: tuple[Item, ...], counts: tuple[n.Var, ...]) -> Iterator[Leaver]:
+def _returns(items: tuple[Item, ...], counts: tuple[n.Var, ...]) -> Iterator[tuple[Branch, tuple[n.Var, ...]]]:
     for i in items:
         if isinstance(i, Branch) and any(x.kind == "return" for x in _own_jumps(i.place.stmt)):
             yield i, counts
@@ -163,7 +166,7 @@ def _returns(items: tuple[Item, ...], counts: tuple[n.Var, ...]) -> Iterator[Lea
 def by_all(left: list[Leaver], shared: set[str], proves: Callable[[tuple[Holding, ...], n.Expr, Place], bool], w: Access) -> bool:
     """Whether all threads that the conditions of a store tell come to it. Those that have left in a branch are told: it stands behind the store; or beside it,
     and in a loop around both whoever would have left in an earlier trip would in this one."""
-    for x, counts in left:
+    for x, counts, _ in left:
         common = [v for v in counts if v in w.place.scope]
         if x.place.thread != w.place.thread or (not common and x.place.path > w.place.path):
             continue

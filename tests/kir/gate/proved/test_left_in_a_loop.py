@@ -55,6 +55,18 @@ WRONG = {"its neighbor has left before it wrote": (LOOP.replace("S[t - 1]", "S[6
          "written behind the last barrier by who leaves next": (LOOP + "      if t > 0\n        S[t - 1] = 0.0\n", "race"),
          "written before the loop, without a barrier": (BEGUN.replace("1.0\n    barrier()", "1.0").replace("S[t - 1]", "S[63 - t]"), "race"),
          "just written, and no barrier behind": ("    S[t] = 1.0\n    if 2 > t\n      return\n    if b * 256 + t < N\n      Y[b * 256 + t] = S[0]\n", "race"),
+         "who comes to a return for all": ("""    S[t] = 1.0
+    barrier()
+    register a: f32 = 0.0
+    for i in 0..2
+      a = a + S[63 - t]
+      if i * 2 > t
+        continue
+      if i >= N
+        return
+    barrier()
+    S[t] = a
+""", "race"),
          "written behind the loop": (KEPT.replace("S[t - 1]", "1.0")
                                      + "    S[t] = 1.0\n    barrier()\n    Y[b * 256 + t] = S[63 - t] where b * 256 + t < N\n", "undefined"),
          "elements before they are made": (CHAIN.replace("k > 0", "k < 3").replace("v[k - 1]", "v[k + 1]").replace("v[3]", "v[0]"), "undefined")}
