@@ -24,6 +24,8 @@ class Names:
 
     taken: set[str] = field(default_factory=set)
     words: dict[str, str] = field(default_factory=dict)
+    _numbers: tuple[set[str], dict[str, int]] | None = None
+    """Of the set in `taken`, which only grows: the number below which a name with each number is taken."""
 
     def reserve(self, names: Iterable[str]) -> None:
         """Names that callers know. Must come before any word of KIR's own."""
@@ -38,8 +40,12 @@ class Names:
 
     def fresh(self, name: str) -> str:
         """A name that nothing in the program has: `name` itself, spelled as an identifier, when it is free."""
-        base = re.sub(r"\W", "_", name).lstrip("%") or "x"
-        chosen = unlike(base, self.taken)
+        base = chosen = re.sub(r"\W", "_", name).lstrip("%") or "x"
+        if base in self.taken:
+            if self._numbers is None or self._numbers[0] is not self.taken:
+                self._numbers = self.taken, {}
+            number = next(k for k in count(self._numbers[1].get(base, 1)) if f"{base}_{k}" not in self.taken)
+            chosen, self._numbers[1][base] = f"{base}_{number}", number
         self.taken.add(chosen)
         return chosen
 
