@@ -139,7 +139,7 @@ def main() -> int:
             own = came.setdefault(each.reader, {"day": today(), "texts": 0, "read": 0, "refused": {}, "slowest": 0.0, "most": 0, "faults": {}})
             own["texts"] += 1
             if wrong:
-                own["faults"][each.name] = wrong[:160]
+                own["faults"][each.name] = wrong.replace(f"{Path(__file__).parents[2]}/", "")[:160]
             else:
                 seconds, memory, _, what = (shown.split(", ") + [""] * 4)[:4]
                 own["slowest"], own["most"] = max(own["slowest"], float(seconds.split()[0])), max(own["most"], int(memory.split()[0]))
