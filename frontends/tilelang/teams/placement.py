@@ -140,7 +140,7 @@ class Placing:
         run: list[n.Stmt] = []
 
         def flush(following: Sequence[n.Stmt] = ()) -> None:
-            for part in self.cut(run, following):
+            for part in self.cut(run, following) if run else ():
                 tail: list[n.Stmt] = []
                 while part and isinstance(part[-1], n.Eval) and part[-1].call.fn in ("barrier", "mbar_wait", "named_barrier_sync"):
                     tail.append(part.pop())
