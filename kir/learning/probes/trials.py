@@ -5,6 +5,7 @@ give the bits of the program before.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import ProblemCase, named_shape, problem_tests, tensor_names
 from kir.gate.goals import holding, predicted
-from kir.gate.shapes import of_problem
+from kir.gate.shapes import MOST_ELEMENTS, of_problem
 from kir.hardware.target import Target
 from kir.interp import Result, run
 from kir.ir import nodes as n
@@ -26,6 +27,7 @@ from kir.ir.rules.verify import verify
 from kir.ir.types import DType
 from kir.problem import Problem
 from kir.rewrite.meaning import difference, draw
+from kir.surface.launches.values import evaluated
 
 Array = NDArray[Any]
 Sizes = tuple[tuple[str, int], ...]
@@ -114,7 +116,7 @@ class Trials:
         """Runs beside the program before, at sizes of its own; those that a place leaves open are small."""
         for at in places:
             own = {name: at.get(name, 2) for name in self._names}
-            if self._holds(own) and float(predicted(made, [own]).seconds[0]) <= CHECKED_SECONDS:
+            if self._holds(own) and not _is_large(made, own) and float(predicted(made, [own]).seconds[0]) <= CHECKED_SECONDS:
                 yield self._beside(made, own)
 
     def _witnesses(self, first: Sequence[Sizes]) -> Iterator[ProblemCase]:
@@ -195,6 +197,11 @@ class Trials:
             return Seen("wrong", "checker", _said(second.errors[0].diagnostic()), at)
         apart = difference(first, second, "approximate")
         return Seen("wrong", "values", apart, at) if apart else Seen("right", sizes=at)
+
+
+def _is_large(program: n.Program, sizes: Mapping[str, int]) -> bool:
+    """Whether a tensor has more elements at these sizes than a run is given."""
+    return any(math.prod(evaluated(d, sizes) or 0 for d in p.of.shape) > MOST_ELEMENTS for p in program.params if isinstance(p.of, n.Buffer))
 
 
 def _said(d: Diagnostic) -> str:

@@ -89,6 +89,13 @@ def test_a_pass_that_says_it_changes_no_bit_is_held_to_that() -> None:
     assert trials.of(other, numerics="bitwise").by == "bits"
 
 
+def test_nothing_is_run_at_sizes_of_a_gigabyte() -> None:
+    subject = naive("scan")
+    trials, (name, *others) = Trials(subject.program, subject.problem, SM_80), [p.name for p in subject.program.params if p.role == "size"]
+    assert not list(trials._without_problem(subject.program, [{name: 1 << 30, **dict.fromkeys(others, 2)}]))
+    assert list(trials._without_problem(subject.program, [{name: 3, **dict.fromkeys(others, 2)}]))
+
+
 def test_a_step_that_does_not_match_is_a_miss() -> None:
     (found,) = probe(naive("gemm").program, "unroll{factor=1}@main/k_loop", naive("gemm").problem, SM_80, pairs=0, most=0)
     assert (found.status, found.outcome) == ("miss", "not run") and found.reason == "it does not apply at main/k_loop"
