@@ -13,6 +13,7 @@ from ..symbols.symbols import Bindings, Candidate, Function, TParam, Value
 from ..types.c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
 from ..values.descriptors import TENSOR_MAP
+from ..values.pointers import Handle
 from ..values.reading import Reading
 from ..values.values import (
     Aimed,
@@ -44,6 +45,8 @@ def type_of_value(v: Value) -> CType:
         case Members() if isinstance(whole := v.fields.get("#array"), TypeName):
             return whole.type
         case Scalar() | Wide() | Record() | Members() | Located() | Pointer():
+            return v.type
+        case Handle():
             return v.type
         case Null():
             return Named("nullptr_t")

@@ -360,6 +360,9 @@ class Trace(Places):
         then, orelse = s.then, s.orelse
         if key[0] == "unary" and key[1] == "not":
             cond, then, orelse = int(key[3]), orelse, then
+        if key[0] == "const":
+            self.body(then if key[2] == "True" else orelse)
+            return
         around, outer, begun, count = self.around, self.events, {k: list(v) for k, v in self.state.items()}, self.count
         versions, made, counts = dict(self.version), [], []
         for k, arm in enumerate((then, orelse)):
@@ -505,7 +508,7 @@ def _harmless(s: n.Stmt) -> bool:
 
 def same_trace(a: n.Program, b: n.Program) -> bool:
     """Whether two programs of threads, which are one beside their kernels' bodies, have one list of what they do; the second may
-    take the last number of a place in an array of several axes for no more than the first does."""
+    take the last number of a place in an array of several axes for no more than the first does, and no more sums of 32 bits not to overflow."""
     a, b = canonical(a), canonical(b)
     if _head(a) != _head(b):
         return False
@@ -517,6 +520,8 @@ def same_trace(a: n.Program, b: n.Program) -> bool:
         except (Unlisted, RecursionError):
             return False
         if first.events != second.events or not second.rows <= first.rows or not second.wrapped <= first.placed:
+            return False
+        if any(not narrow <= first.narrowly.get(place, set()) for place, narrow in second.narrowly.items()):
             return False
     return True
 

@@ -9,6 +9,7 @@ from kir.ir.types import DTYPES, DType
 Value = int | tuple[int, ...]
 Poly = dict[tuple[int, ...], int]
 COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "eq", "ne"})
+_DIVIDED = frozenset({"tdiv", "trem", "floordiv", "mod"})
 SWAPPED = {"gt": "lt", "ge": "le"}
 DEEPEST = 4
 """Steps down a value in which choices by a known condition are looked for."""
@@ -217,6 +218,32 @@ class Table:
         if rounding == "rn" and key[0] == "cast" and key[3] == "rn" and key[1] == to and of.name == "f32" and to.name in ("f16", "bf16"):
             return int(key[4])
         return self.of("cast", of, to, rounding, x)
+
+    def wide(self, x: int, of: DType, narrow: set[int], whole: bool = False) -> int:
+        """A place in memory worked out in 64 bits, as C++ may: its signed sums do not overflow. Sums in it of 32 are put into `narrow`, be they not the
+        `whole` place."""
+        to, key = DTYPES["i64"], self.keys[x]
+        if of == to and key[0] == "cast" and key[1].name == "i32" and key[3] == "rn":
+            return self.wide(int(key[4]), key[1], narrow, whole)
+        if of.name not in ("i32", "i64"):
+            return self.cast(x, of, to, "rn")
+        if key[0] == "binary" and key[1] in _DIVIDED and key[2] == of.name:
+            return self.binary(key[1], self.wide(key[3], of, narrow), self.wide(key[4], of, narrow), to, to)
+        if x not in self.sums:
+            return self.cast(x, of, to, "rn")
+        if of.name == "i32" and not whole:
+            narrow.add(x)
+        made: Poly = {}
+        for m, c in self.poly(x).items():
+            term: Poly = {(): of.wrap(c)}
+            for atom in m:
+                by = self.poly(self.wide(atom, of, narrow))
+                if len(term) * len(by) > 64:
+                    return self.cast(x, of, to, "rn")
+                term = {tuple(sorted((*p, *q))): u * v for p, u in term.items() for q, v in by.items()}
+            for k, u in term.items():
+                made[k] = made.get(k, 0) + u
+        return self.sum(made, to)
 
     def bits(self, x: int, of: DType, to: DType) -> int:
         return x if of == to else self.of("bits", of, to, x)
