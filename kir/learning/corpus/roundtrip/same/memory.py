@@ -35,6 +35,7 @@ class Places:
         self.narrow = narrow  # what arrays are seen as, where views show other numbers in them: unsigned numbers of their fewest bits
         self.begins: dict[str, int] = {}  # where such a view begins in its array, in those
         self.memory = set(memory)
+        self.alone = True  # no other CTA sees its shared memory
         self.env: dict[str, Value] = {}
         self.state: dict[str, list[int]] = {}  # of private arrays that are values
         self.kinds: dict[str, DType] = {}
@@ -61,6 +62,8 @@ class Places:
                     self.memory |= {r.buffer.name for r in held if isinstance(r, n.Region)}
                     if isinstance(x, n.Copy):
                         self.memory.add(x.src.at.buffer.name)
+                case n.Buffer(space="cluster"):
+                    self.alone = False
                 case n.Load() | n.Store() if x.clip or (x.mask is not None and shape_of(x.mask.type)):
                     self.memory.add(x.at.buffer.name)
                 case _:
@@ -99,7 +102,10 @@ class Places:
             self.state[b.name] = list(begun) if begun is not None else [self.t.of("poison", b.dtype.name)] * count
             self.kinds[b.name], self.windows[b.name] = b.dtype, 0
             return
-        spec = (b.space, b.dtype.name, tuple(self.one(d) for d in b.shape), repr(b.layout), self._strides(b), b.align)
+        bits = bits_of(b) if b.name in self.narrow else None
+        spec: tuple[Any, ...] = (b.space, b.dtype.name, tuple(self.one(d) for d in b.shape), repr(b.layout), self._strides(b), b.align)
+        if bits is not None:
+            spec = (b.space, self.narrow[b.name].name, bits, b.align)
         self.place[b.name] = self.t.of("array", spec, self._new(spec))
         if b.name in self.narrow and b.layout is None and b.strides is None:
             self.begins[b.name] = self.t.const(0, I32)
@@ -327,6 +333,12 @@ class Places:
     def elements(self, at: n.Region, b: n.Buffer) -> tuple[list[int], bool]:
         """Which elements of a private array a place is, and whether it is one. Raises Dynamic where that is not known."""
         raise NotImplementedError
+
+
+def bits_of(b: n.Buffer) -> int | None:
+    """How many bits an array without a layout is; None where that is not known."""
+    sizes = [int_value(d) for d in b.shape]
+    return None if b.layout is not None or b.strides is not None or None in sizes else b.dtype.bits * math.prod(d or 0 for d in sizes)
 
 
 def flat(v: Any) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from kir.ir.build import int_value
 from kir.ir.canonical import canonical
 from kir.ir.types import DTYPES, I32, DType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, walk
-from kir.learning.corpus.roundtrip.same.memory import WIDEST, Dynamic, Places, Unlisted, flat, length
+from kir.learning.corpus.roundtrip.same.memory import WIDEST, Dynamic, Places, Unlisted, bits_of, flat, length
 from kir.learning.corpus.roundtrip.same.values import Table, Value
 
 TURNS = 16
@@ -27,6 +27,9 @@ SIZE = 1024
 """Statements, each as often as it is followed, of a loop that nobody asked to unroll, at most."""
 MOST = 40_000
 """Statements that are followed, at most."""
+_OWN_SCOPES = (("scope", "cta"), ("scope", "gpu"))
+_SHUFFLES = frozenset({"shfl_xor", "shfl_up", "shfl_down", "shfl_idx"})
+"""Exchanges between lanes that give each element of a vector alike."""
 PLAIN = frozenset({"", "nc", "ca", "cg", "cs", "lu", "wb"})
 """Cache policies of loads that may be worked out anywhere before the next write."""
 
@@ -261,6 +264,10 @@ class Trace(Places):
                 case _ if row.is_pure and row.level == "element" and long == max((len(v) for v in given if isinstance(v, tuple)), default=None):
                     names = tuple(k.name for k in kinds)
                     return self._each(lambda *x: self.t.of("plain", e.fn, e.attrs, names, to.name, x), *given)
+                case _ if e.fn in _SHUFFLES and isinstance(first, tuple) and long == len(first) and all(isinstance(v, int) for v in given[1:]):
+                    rest = tuple(v for v in given[1:] if isinstance(v, int))
+                    names = tuple(k.name for k in kinds)
+                    return tuple(self.t.of("call", e.fn, e.attrs, names, to.name, (x, *rest), (self.around,)) for x in first)
                 case _ if row.is_pure:
                     meet = (self.around,) if row.level != "element" else ()
                     made = self.t.of("call", e.fn, e.attrs, tuple(k.name for k in kinds), str(e.type), tuple(map(self.packed, given)), meet)
@@ -280,6 +287,8 @@ class Trace(Places):
         return self.count
 
     def _effect(self, e: n.Call) -> int:
+        if e.fn.startswith("atomic_") and isinstance(e.args[0], n.Region) and e.args[0].buffer.space == "shared" and self.alone:
+            e = replace(e, attrs=tuple(a for a in e.attrs if a not in _OWN_SCOPES))  # no other CTA sees it
         held = tuple(self.region(a) if isinstance(a, n.Region) else self.one(a) for a in e.args)
         return self._event("call", e.fn, e.attrs, str(e.of), held, self.around, everything=True)
 
@@ -548,6 +557,7 @@ def _narrow(*bodies: n.Block) -> list[dict[str, DType]]:
                 continue
             least[name] = min(least.get(name, v.buffer.dtype.bits), v.buffer.dtype.bits, root.at.buffer.dtype.bits)
         found.append(least)
+    _paired(found, bodies)
     locals_ = [{x.buffer.name for s in body for x in walk(s) if isinstance(x, n.Alloc)} for body in bodies]
     outside: dict[str, int] = {}
     for least, own in zip(found, locals_, strict=True):
@@ -556,6 +566,19 @@ def _narrow(*bodies: n.Block) -> list[dict[str, DType]]:
                 outside[name] = min(bits, outside.get(name, bits))
     return [{name: DTYPES[f"u{bits}"] for name, bits in {**{k: v for k, v in least.items() if k in own}, **outside}.items() if f"u{bits}" in DTYPES}
             for least, own in zip(found, locals_, strict=True)]
+
+
+def _paired(found: Sequence[dict[str, int]], bodies: Sequence[n.Block]) -> None:
+    """Gives shared arrays of as many bytes, in their order, what is the fewest bits that either block sees in them."""
+    arrays = [[x.buffer for s in body for x in walk(s) if isinstance(x, n.Alloc) and x.buffer.space == "shared"] for body in bodies]
+    if len({len(own) for own in arrays}) > 1:
+        return
+    for each in zip(*arrays, strict=True):
+        sizes = {bits_of(b) for b in each}
+        if len(sizes) == 1 and None not in sizes and all(b.name in least for b, least in zip(each, found, strict=True)):
+            bits = min(least[b.name] for b, least in zip(each, found, strict=True))
+            for b, least in zip(each, found, strict=True):
+                least[b.name] = bits
 
 
 def _listed(values: Table, body: n.Block, narrow: Mapping[str, DType]) -> Trace:

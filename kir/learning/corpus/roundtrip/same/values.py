@@ -212,6 +212,9 @@ class Table:
                 return self.sum(made, to)
         if rounding == "rn" and key[0] == "const" and ints:
             return self.const(int(key[2]), to)
+        if rounding == "rn" and ints and key[0] == "cast" and key[3] == "rn" and key[1].bits < of.bits and (
+                key[1].kind == "uint" or key[1].kind == of.kind == "int"):
+            return self.cast(int(key[4]), key[1], to, "rn")  # what is widened is that number
         if rounding == "rn" and key[0] == "const" and to.is_float and to.bits >= 16 and not to.is_symbolic and not of.is_bool and (
                 value := _small(key[2])) is not None:
             return self.const(value, to)
