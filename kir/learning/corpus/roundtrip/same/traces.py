@@ -354,14 +354,18 @@ class Trace(Places):
             self._event("fill", self.region(s.at), self.packed(v), None if mask is None else self.packed(mask), s.clip, s.cache, writes=(b.name,))
             return
         asked = [None] * len(found) if mask is None else [*self.spread(mask, len(found))]
-        for parts, x, m in zip(found, self.spread(v, len(found)), asked, strict=True):
-            for place, y in zip(parts, self.t.unpack(x, b.dtype, self._as(b), len(parts)) if b.name in self.begins else (x,), strict=True):
-                if m is None:
+        held: list[Any] = []
+        for k, (parts, x, m) in enumerate(zip(found, self.spread(v, len(found)), asked, strict=True)):
+            made = zip(parts, self.t.unpack(x, b.dtype, self._as(b), len(parts)) if b.name in self.begins else (x,), strict=True)
+            if m is None:
+                for place, y in made:
                     self._event("store", place, y, s.cache, writes=(b.name,))
-                else:
-                    self.events.append(("if", m, (("store", place, y, s.cache),), ()))
-                    self.count += 2
-                    self.version[self._root(b.name)] = f"{self.count}"
+                continue
+            held += [("store", place, y, s.cache) for place, y in made]
+            if asked[k + 1:k + 2] != [m]:
+                self.events.append(("if", m, tuple(held), ()))
+                self.count += len(held) + 1
+                self.version[self._root(b.name)], held = f"{self.count}", []
 
     def _if(self, s: n.If) -> None:
         cond = self.one(s.cond)
