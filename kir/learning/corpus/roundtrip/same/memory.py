@@ -30,7 +30,7 @@ class Places:
     those whose numbers are taken to stay in their rows, and `wrapped` those that are what they are said to be only where some number stays in its row; `narrowly`
     says for places in global memory, where they are named, which sums of 32 bits are taken not to overflow in them."""
 
-    def __init__(self, values: Table, memory: frozenset[str], body: n.Block, narrow: Mapping[str, DType]) -> None:
+    def __init__(self, values: Table, memory: frozenset[str], body: n.Block, narrow: Mapping[str, DType], elsewhere: frozenset[Any] = frozenset()) -> None:
         self.t = values
         self.narrow = narrow  # what arrays are seen as, where views show other numbers in them: unsigned numbers of their fewest bits
         self.begins: dict[str, int] = {}  # where such a view begins in its array, in those
@@ -53,7 +53,8 @@ class Places:
         self.wrapped: set[Any] = set()
         self.narrowly: dict[Any, set[int]] = {}
         self.under: dict[str, set[int]] = {}  # of views those in where they begin
-        self.seen: set[Any] = set()
+        self.seen: set[Any] = set()  # what is read, and in which block
+        self.elsewhere = elsewhere  # the same, of the whole of the program that comes first: it is what that does, so it may be done
         self.events: Events = []
         for x in (x for s in body for x in walk(s)):
             match x:

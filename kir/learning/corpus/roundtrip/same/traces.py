@@ -147,12 +147,12 @@ class Trace(Places):
         return tuple(self.t.of("element", whole, k) for k in range(long))
 
     def _read(self, b: n.Buffer, parts: tuple[tuple[Any, ...], ...], now: Any, cache: str, around: int) -> int:
-        """What is read there; what was read already in a block around, and has not changed since, is that."""
+        """What is read there; what is read in a block around too, and does not change between, is that."""
         held = []
         for place in parts:
             key = (place, now, cache)
             at: int | None = around
-            while at is not None and (key, at) not in self.seen:
+            while at is not None and (key, at) not in self.seen and (key, at) not in self.elsewhere:
                 at = self._outside(at)
             self.seen.add((key, around if at is None else at))
             held.append(self.t.of("read", place, now, cache, around if at is None else at))
@@ -377,19 +377,20 @@ class Trace(Places):
             self.body(then if key[2] == "True" else orelse)
             return
         around, outer, begun, count = self.around, self.events, {k: list(v) for k, v in self.state.items()}, self.count
-        versions, made, counts = dict(self.version), [], []
+        versions, made, counts, within = dict(self.version), [], [], False
         for k, arm in enumerate((then, orelse)):
             self.state = {name: list(v) for name, v in begun.items()}
             self.version, self.events, self.count = dict(versions), [], count
             self.around = self.t.of("around", around, cond, k)
             self.body(arm)
             made.append((self.state, self.version, self.events, bool(arm) and isinstance(arm[-1], n.Jump)))
+            within |= any(map(_leaves, arm))
             counts.append(self.count - count)
         (one, v1, e1, gone1), (two, v2, e2, gone2) = made
         self.events, self.around, self.version, self.count = outer, around, versions, count
         self.state = two if gone1 else one if gone2 else {
             name: [self.t.select(cond, a, b) for a, b in zip(one[name], two[name], strict=True)] for name in begun}
-        if gone1 or gone2:
+        if gone1 or gone2 or within:
             self.around = self.t.of("around", around, cond, "after", gone1, gone2)
         if e1 and len(e1) == len(e2) and all(x[0] == y[0] == "store" and (x[1], x[3]) == (y[1], y[3]) for x, y in zip(e1, e2, strict=True)):
             for x, y in zip(e1, e2, strict=True):  # each puts something there
@@ -445,6 +446,8 @@ class Trace(Places):
             self.count += 1
         else:
             self.counted[head] -= 1  # what it leaves says all of it
+        if _leaves(s):
+            self.around = self.t.of("around", around, me, "after")
         if inner:
             self._stale(changed, f"{self.count}")
 
@@ -473,6 +476,15 @@ class Trace(Places):
             self.version = dict.fromkeys(self.version, by)
         for name in changed:
             self.version[name] = by
+
+
+def _leaves(s: n.Stmt) -> bool:
+    """Whether a statement may leave the block that it stands in, or the kernel, before its end."""
+    if isinstance(s, n.Jump):
+        return True
+    if isinstance(s, n.For | n.While):
+        return any(isinstance(x, n.Jump) and x.kind == "return" for b in s.body for x in walk(b))
+    return any(_leaves(x) for b in blocks_of(s) for x in b)
 
 
 def _size(body: n.Block) -> int:
@@ -529,7 +541,9 @@ def same_trace(a: n.Program, b: n.Program) -> bool:
     for one, other in zip(a.kernels, b.kernels, strict=True):
         try:
             narrow = _narrow(one.body, other.body)
-            first, second = (_listed(values, k.body, found) for k, found in zip((one, other), narrow, strict=True))
+            first = _listed(values, one.body, narrow[0])
+            first = _listed(values, one.body, narrow[0], first.seen)
+            second = _listed(values, other.body, narrow[1], first.seen)
         except (Unlisted, RecursionError):
             return False
         if first.events != second.events or not second.rows <= first.rows or not second.wrapped <= first.placed:
@@ -585,10 +599,10 @@ def _paired(found: Sequence[dict[str, int]], bodies: Sequence[n.Block]) -> None:
                 least[b.name] = bits
 
 
-def _listed(values: Table, body: n.Block, narrow: Mapping[str, DType]) -> Trace:
+def _listed(values: Table, body: n.Block, narrow: Mapping[str, DType], seen: Iterable[Any] = ()) -> Trace:
     memory: set[str] = set()
     while True:
-        made = Trace(values, frozenset(memory), body, narrow)
+        made = Trace(values, frozenset(memory), body, narrow, frozenset(seen))
         try:
             made.body(body)
         except Dynamic as asked:
