@@ -134,7 +134,7 @@ def _counting(block: list[n.Stmt], k: int, around: _Around) -> _Found | None:
 
 def _goes_on(body: n.Block) -> bool:
     """Whether a loop's body may go on with the next turn before its end."""
-    return any(isinstance(s, n.Jump) and s.kind == "continue" or (not isinstance(s, n.For | n.While) and any(map(_goes_on, blocks_of(s)))) for s in body)
+    return any((isinstance(s, n.Jump) and s.kind == "continue") or (not isinstance(s, n.For | n.While) and any(map(_goes_on, blocks_of(s)))) for s in body)
 
 
 def _bounds(cond: n.Expr) -> tuple[n.Buffer, list[n.Expr]] | None:

@@ -205,11 +205,21 @@ def _vexing(r: Reading, node: Node, d: Node, name: str, scope: Scope) -> Value:
     args: list[Value] = []
     for p in listed.named_children:
         inner = p.child_by_field_name("type")
-        if p.type != "parameter_declaration" or inner is None or p.child_by_field_name("declarator") is not None:
+        if p.type != "parameter_declaration" or inner is None:
             raise NotUnderstood("the declaration of a function inside a function", node)
-        args.append(r.value(inner, scope))
+        args.append(_vexed(r, inner, p.child_by_field_name("declarator"), node, scope))
     if isinstance(kind, Rec):
         made = new_object(r, name, kind)
         calls.initialize(r, made, kind, args)
         return made
     return local_value(r, name, r.construct(kind, args), kind, True)
+
+
+def _vexed(r: Reading, inner: Node, d: Node | None, node: Node, scope: Scope) -> Value:
+    """`y` or `y[i]`, which reads like the type of a parameter."""
+    if d is None:
+        return r.value(inner, scope)
+    at = d.child_by_field_name("size")
+    if d.type != "abstract_array_declarator" or at is None:
+        raise NotUnderstood("the declaration of a function inside a function", node)
+    return element(r, _vexed(r, inner, d.child_by_field_name("declarator"), node, scope), r.value(at, scope), node)

@@ -17,9 +17,9 @@ from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted
 from .emitter import lanes
 from .loads import rvalue
+from .pointers import Handle
 from .reading import Reading
 from .shared_pool_views import pointed
-from .pointers import Handle
 from .values import Chosen, Located, Mapped, Members, Nothing, Null, Pointer, Record, Remote, Residue, Scalar, Wide, Word, constant
 
 _RAW = {"__half_raw": F16, "__nv_bfloat16_raw": BF16}
