@@ -129,6 +129,8 @@ class Types:
     def of_template(self, name: str, args: tuple[Value, ...], scope: Scope, node: Node, own: bool = False) -> CType:
         """A class or alias template under arguments."""
         found = scope.own(name) if own else scope.find(name)
+        if isinstance(found, Overloads) and not found.functions and (whole := self.stood_for(found.name, args, scope, node)) is not None:
+            return whole
         if isinstance(found, TypeName) and isinstance(found.type, Rec) and found.type.instance.template.name == name:
             return self.of_class(found.type.instance.template, args, scope)
         for d in found if isinstance(found, list) else ():
@@ -143,6 +145,11 @@ class Types:
         if isinstance(found, TypeName):
             return found.type
         raise NotUnderstood(f"the template '{name}', which is not declared{self.r.missing_note()}", node)
+
+    def stood_for(self, name: str, args: tuple[Value, ...], scope: Scope, node: Node) -> CType | None:
+        """A class or alias template that a template's parameter stands for, under arguments; None where none of that name is declared around."""
+        at = next((at for at in scope.around() if isinstance(d := at.own(name), list) and any(isinstance(x, (ClassTemplate, Alias)) for x in d)), None)
+        return None if at is None else self.of_template(name, args, at, node, own=True)
 
     def arguments(self, listed: Node, scope: Scope) -> tuple[Value, ...]:
         """Template arguments."""
