@@ -10,7 +10,7 @@ from kir.ir.visit import walk
 from ..expressions import calls
 from ..expressions.places import element
 from ..names.mutation_analysis import function_body, mutated
-from ..source.source import Node
+from ..source.source import Node, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.classes import Rec, leaf
 from ..symbols.symbols import Scope, Value, Variable
@@ -22,7 +22,7 @@ from ..values.objects import assign, choosing, initialized, new_object, pinned_p
 from ..values.reading import Reading
 from ..values.shared_arrays import shared_array
 from ..values.shared_pool_views import carved
-from ..values.values import Aimed, Chosen, Located, Members, Nothing, Null, Pointer, Record, Scalar, Wide
+from ..values.values import Aimed, Chosen, Located, Members, Nothing, Null, Pointer, Record, Scalar, TypeName, Wide
 
 
 def declaration(r: Reading, node: Node, scope: Scope, within: Node | None = None) -> None:
@@ -207,19 +207,15 @@ def _vexing(r: Reading, node: Node, d: Node, name: str, scope: Scope) -> Value:
         inner = p.child_by_field_name("type")
         if p.type != "parameter_declaration" or inner is None:
             raise NotUnderstood("the declaration of a function inside a function", node)
-        args.append(_vexed(r, inner, p.child_by_field_name("declarator"), node, scope))
+        if p.child_by_field_name("declarator") is None:
+            args.append(r.value(inner, scope))
+            continue
+        first = inner if inner.type == "type_identifier" else None
+        if first is None or isinstance(found := scope.find(text(first)), TypeName) or not isinstance(found, Value):
+            raise NotUnderstood("the declaration of a function inside a function", node)
+        args.append(r.value(fragment(f"({text(p)})"), scope))  # `T x(y[i]);` and `T x(y * z);`, where `y` is a value
     if isinstance(kind, Rec):
         made = new_object(r, name, kind)
         calls.initialize(r, made, kind, args)
         return made
     return local_value(r, name, r.construct(kind, args), kind, True)
-
-
-def _vexed(r: Reading, inner: Node, d: Node | None, node: Node, scope: Scope) -> Value:
-    """`y` or `y[i]`, which reads like the type of a parameter."""
-    if d is None:
-        return r.value(inner, scope)
-    at = d.child_by_field_name("size")
-    if d.type != "abstract_array_declarator" or at is None:
-        raise NotUnderstood("the declaration of a function inside a function", node)
-    return element(r, _vexed(r, inner, d.child_by_field_name("declarator"), node, scope), r.value(at, scope), node)
