@@ -19,8 +19,8 @@ from ..values.loads import rvalue
 from ..values.reading import Reading
 from ..values.values import Builtin, Pack, Scalar, TypeName, constant
 
-_SIGNS = {"plus": "+", "minus": "-", "multiplies": "*", "divides": "/", "modulus": "%", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "greater": ">", "less": "<",
-          "equal_to": "==", "not_equal_to": "!=", "greater_equal": ">=", "less_equal": "<="}
+_SIGNS = {"plus": "+", "minus": "-", "multiplies": "*", "divides": "/", "modulus": "%", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "greater": ">",
+          "less": "<", "equal_to": "==", "not_equal_to": "!=", "greater_equal": ">=", "less_equal": "<="}
 FUNCTORS = frozenset(_SIGNS)
 _BITS: dict[str, Callable[[int, int], int]] = {
     "has_single_bit": lambda x, bits: x.bit_count() == 1, "popcount": lambda x, bits: x.bit_count(), "bit_width": lambda x, bits: x.bit_length(),

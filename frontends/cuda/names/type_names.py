@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kir.ir import nodes as n
 
 from ..intrinsics import cuda_calls
@@ -257,8 +259,11 @@ class Types:
                 raise NotUnderstood(f"the template '{t.name}' instantiates itself without end")
             self.depth += 1
             try:
-                made = instantiate(self.r, t, node, scope, dict(values), tuple(argument_key(a)[1] for a in args))
+                made = instantiate(self.r, t, node, scope, dict(values), tuple(argument_key(a)[1] for a in args), partial(t.instances.__setitem__, key))
                 t.instances[key] = made
+            except NotUnderstood:
+                t.instances.pop(key, None)
+                raise
             finally:
                 self.depth -= 1
         return t.instances[key]
