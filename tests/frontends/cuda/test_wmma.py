@@ -85,8 +85,8 @@ __global__ void product(const {kind}* A, const {kind}* B, {self.into}* C, int M,
 
 PRODUCTS = [Product("half", "float"), Product("half", "float", "row", "col"), Product("half", "float", "col", "row"),
             Product("half", "half", "col", "col", False), Product("__nv_bfloat16", "float", "row", "col", False), Product("__nv_bfloat16", "float"),
-            Product("wmma::precision::tf32", "float", "row", "col", False), Product("wmma::precision::tf32", "float", "col", "row", False), Product("signed char", "int", "row", "col"),
-            Product("signed char", "int", "col", "row"), Product("unsigned char", "int", "row", "col", False)]
+            Product("wmma::precision::tf32", "float", "row", "col", False), Product("wmma::precision::tf32", "float", "col", "row", False),
+            Product("signed char", "int", "row", "col"), Product("signed char", "int", "col", "row"), Product("unsigned char", "int", "row", "col", False)]
 
 
 @pytest.mark.parametrize("case", PRODUCTS, ids=lambda p: f"{TYPES[p.of]}-{p.into}-{p.a}-{p.b}-{'shared' if p.shared else 'global'}")
