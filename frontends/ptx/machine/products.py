@@ -91,7 +91,26 @@ def opened(numbers: Numbers, e: n.Expr, depth: int = 0) -> n.Expr:
             return build.binary(e.op, opened(numbers, e.a, depth + 1), opened(numbers, e.b, depth + 1))
         case n.Cast() if e.rounding in ("rn", "bits") and dtype_of(e.type).bits == 64 and dtype_of(e.x.type).bits == 64:
             return build.cast(opened(numbers, e.x, depth + 1), I64)
+        case n.Cast() if dtype_of(e.type).bits == 64:
+            return _widened(numbers, e)
     return e
+
+
+def _widened(numbers: Numbers, e: n.Cast) -> n.Expr:
+    """A number of fewer bits that was made wider: its sums as sums of 64 bits, where none of them wraps."""
+    x: n.Expr = e
+    while isinstance(x, n.Cast) and x.rounding in ("rn", "bits") and dtype_of(x.x.type).is_integer and numbers.same(x):
+        x = numbers.made.get(x.x.name, x.x) if isinstance(x.x, n.Var) else x.x
+
+    def apart(y: n.Expr, depth: int) -> n.Expr:
+        of = numbers.made.get(y.name) if isinstance(y, n.Var) else y
+        if isinstance(of, n.Const):
+            return build.const(int(of.value), I64)
+        if isinstance(of, n.Binary) and of.op in ("add", "sub") and depth < 40 and numbers.exact(of):
+            return build.binary(of.op, apart(of.a, depth + 1), apart(of.b, depth + 1))
+        return build.cast(y, I64)
+
+    return apart(x, 0) if isinstance(x, n.Binary) and x.op in ("add", "sub") else e
 
 
 def _bytes(r: Machine, units: n.Expr) -> n.Expr:
@@ -125,6 +144,10 @@ def _atom(r: Machine, e: n.Expr, depth: int) -> n.Expr:
             inner = whole(r, e.a.x if isinstance(e.a, n.Cast) and e.a.rounding == "bits" else e.a, 0)
             if r.numbers.divides(inner, 4):
                 return build.cast(inner, I32)
+        case n.Binary(op="sub") if (left := r.numbers.remainder(e)) is not None and max(-left[0], left[1]) <= LOW:
+            return build.mul(build.cast(e, I32), 16)
+        case n.Binary(op="mul", b=n.Const(value=c)) if (rest := _rest(r, e.a, int(c))) is not None:
+            return build.mul(rest, 16 * int(c))
         case n.Binary(op="add" | "sub"):
             return build.binary(e.op, _atom(r, e.a, depth + 1), _atom(r, e.b, depth + 1))
         case n.Binary(op="mul", b=n.Const()):
@@ -134,6 +157,17 @@ def _atom(r: Machine, e: n.Expr, depth: int) -> n.Expr:
     if r.numbers.of(e).hi <= LOW and dtype_of(e.type).is_integer:
         return build.mul(build.cast(e, I32), 16)
     raise r.refuse("an operand of wgmma that is not made of an address in shared memory by masks and shifts")
+
+
+def _rest(r: Machine, e: n.Expr, by: int) -> n.Expr | None:
+    """A number that only counts up to the bits that a product with a power of two leaves of it, where those are few: as it is told by them alone."""
+    bits = dtype_of(e.type).bits - by.bit_length() + 1
+    if by <= 1 or by & by - 1 or r.numbers.remainder(e) is not None or (left := r.numbers.remainder(build.mul(e, by))) is None:
+        return None
+    if max(-left[0], left[1]) > LOW:
+        return None
+    first = left[0] // by
+    return build.add(build.mod(build.sub(build.cast(e, I32), first), 1 << bits), first)
 
 
 def whole(r: Machine, e: n.Expr, depth: int) -> n.Expr:

@@ -177,6 +177,48 @@ def test_a_wait_of_tensor_cores_that_is_gone_is_found_out(tmp_path: Path) -> Non
     assert [f for f in done.findings if f.severity == "error"]
 
 
+HALVED = "shr.s32 %r201, %r17, 31; shr.u32 %r202, %r201, 30; add.s32 %r203, %r17, %r202; "
+SIXTH = "mul.hi.s32 %r201, %r17, 715827883; shr.u32 %r202, %r201, 31; add.s32 %r203, %r201, %r202; mul.lo.s32 %r204, %r203, 6; sub.s32 %r205, %r17, %r204; "
+THIRD = "cvt.u64.u32 %rd201, %r17; mul.lo.s64 %rd202, %rd201, 2863311531; shr.u64 %rd203, %rd202, 33; cvt.u32.u64 %r203, %rd203; "
+ADDED = "shl.b32 %r206, %r205, 5; add.s32 %r207, %r206, %r40; cvt.u64.u32 %rd13, %r207;"
+
+
+def ring(folder: Path, stage: str) -> n.Program:
+    """A product whose left operand lies in a stage of a ring: the remainder of N (in %r17), 0 at 24, as it is told."""
+    text = text_of("product_sm90").replace("cvt.u64.u32 \t%rd13, %r40;", stage)
+    text = text.replace(".reg .b32 \t%r<105>;", ".reg .b32 \t%r<210>;").replace(".reg .b64 \t%rd<48>;", ".reg .b64 \t%rd<210>;")
+    return product(folder, "product_sm90", text, 128, 2560)
+
+
+@pytest.mark.parametrize("stage", [
+    HALVED + "and.b32 %r204, %r203, -4; sub.s32 %r205, %r17, %r204; " + ADDED,
+    HALVED + "and.b32 %r204, %r203, 134217724; sub.s32 %r205, %r17, %r204; " + ADDED,  # where only 27 bits of it count
+    SIXTH + "shr.s32 %r208, %r205, 31; and.b32 %r208, %r208, 6; add.s32 %r205, %r205, %r208; " + ADDED,
+    THIRD + "mul.lo.s32 %r204, %r203, 3; sub.s32 %r205, %r17, %r204; " + ADDED,
+])
+def test_a_stage_of_a_ring_is_a_remainder_however_it_is_told(tmp_path: Path, stage: str) -> None:
+    r = np.random.default_rng(1)
+    a, b = (r.integers(-3, 4, shape).astype(np.float16) for shape in ((20, 40), (40, 24)))
+    done = run(ring(tmp_path, stage), {"A": a, "B": b}, {}, mode="check")
+    assert not [f for f in done.findings if f.severity == "error"]
+    assert (done.outputs["C"] == a.astype(np.float32) @ b.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("stage", [
+    HALVED + "and.b32 %r204, %r203, -4; sub.s32 %r205, %r16, %r204; " + ADDED,  # of another number
+    HALVED + "and.b32 %r204, %r203, -65536; sub.s32 %r205, %r17, %r204; " + ADDED,  # more than shared memory has
+    HALVED + "and.b32 %r204, %r203, 67108860; sub.s32 %r205, %r17, %r204; " + ADDED,  # a bit more counts than is there
+    SIXTH.replace("%r203, 6", "%r203, 5") + ADDED,  # a quotient by six, times five
+    SIXTH.replace("715827883", "815827883") + ADDED,  # no quotient at all
+    THIRD.replace("%rd201, %r17", "%rd201, %r99") + "mul.lo.s32 %r204, %r203, 3; sub.s32 %r205, %r17, %r204; " + ADDED,
+    THIRD.replace("cvt.u64.u32 %rd201, %r17", "add.s32 %r201, %r17, 1; cvt.u64.u32 %rd201, %r201")
+    + "mul.lo.s32 %r204, %r203, 3; sub.s32 %r205, %r17, %r204; " + ADDED,  # a sum that wraps before it is divided
+])
+def test_what_only_looks_like_a_remainder_is_no_place_in_shared_memory(tmp_path: Path, stage: str) -> None:
+    kept = [x for k in ring(tmp_path, stage).kernels for x in walk(k) if isinstance(x, n.Opaque)]
+    assert len(kept) == 1 and "an operand of wgmma" in kept[0].reason
+
+
 @pytest.mark.parametrize(("change", "reason"), [
     (lambda t: t.replace("add.f32", "add.rn.ftz.magic.f32", 1), "KIR-F301"),
     (lambda t: t.replace("bar.sync \t0;", "call.uni helper, ();", 1), "a call of a function"),
