@@ -55,6 +55,11 @@ class Numbers:
             self._known[e] = found
         return found
 
+    def range(self, e: n.Expr) -> tuple[int, int]:
+        """The least and the greatest value."""
+        k = self.of(e)
+        return k.lo, k.hi
+
     def _limited(self, e: n.Expr, k: Known) -> Known:
         """Within the dtype: what may leave its range has wrapped, and only its low zeros stay."""
         dtype = dtype_of(e.type)
@@ -140,7 +145,7 @@ class Numbers:
         for lo, hi in ((k.lo, min(k.hi, -1)), (max(k.lo, 0), k.hi)):
             if lo <= hi:
                 side = Numbers({**self.ranges, name: (lo, hi)}, {key: made for key, made in self.made.items() if key != name})
-                found.append(Linear(side, of.a, (lo, hi)).range(e))
+                found.append(Linear(of.a, (lo, hi), side.made, side.range).range(e))
         told = [x for x in found if x is not None]
         return (min(x[0] for x in told), max(x[1] for x in told)) if len(told) == len(found) > 0 else None
 

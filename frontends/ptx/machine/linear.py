@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
-
-if TYPE_CHECKING:
-    from .known import Numbers
 
 DEEPEST = 40
 
@@ -43,12 +40,14 @@ class Form:
 
 @dataclass
 class Linear:
-    """Forms over `x`, a name whose values lie in `limits`. What an operation that may wrap makes has no form but its range. Above the last division whole
-    multiples of two to the bits of the result are left out, since sums, products and masks keep what is left; a factor of two needs one bit less."""
+    """Forms over `x`, a name whose values lie in `limits`; `made` is what names stand for, `known` the range of what has no form. What an operation that may
+    wrap makes has no form but its range. Above the last division whole multiples of two to the bits of the result are left out, since sums, products and masks
+    keep what is left; a factor of two needs one bit less."""
 
-    numbers: Numbers
     x: n.Var
     limits: tuple[int, int]
+    made: Mapping[str, n.Expr]
+    known: Callable[[n.Expr], tuple[int, int]]
     _kept: dict[tuple[n.Expr, int], Form] = field(default_factory=dict)
 
     def range(self, e: n.Expr) -> tuple[int, int] | None:
@@ -73,8 +72,8 @@ class Linear:
             match e:
                 case n.Var() if e.name == self.x.name:
                     return Form(Fraction(1), Fraction(0), Fraction(0))
-                case n.Var() if e.name in self.numbers.made:
-                    return self.of(self.numbers.made[e.name], bits, depth + 1)
+                case n.Var() if e.name in self.made:
+                    return self.of(self.made[e.name], bits, depth + 1)
                 case n.Cast() if e.rounding in ("rn", "bits") and dtype_of(e.x.type).is_integer:
                     made = self.of(e.x, bits if bits <= min(dtype.bits, dtype_of(e.x.type).bits) else 0, depth + 1)
                 case n.Binary(op="add" | "sub"):
@@ -98,8 +97,7 @@ class Linear:
             by = (lo - low) // (1 << dtype.bits) << dtype.bits
             if hi - by <= high:
                 return Form(made.times, made.lo - by, made.hi - by)
-        k = self.numbers.of(e)
-        return Form(Fraction(0), Fraction(k.lo), Fraction(k.hi))
+        return Form(Fraction(0), *map(Fraction, self.known(e)))
 
     def _divided(self, e: n.Expr, c: int, depth: int, by: int = 1) -> Form:
         """`e * by / c` rounded down: less than one less."""
