@@ -31,7 +31,7 @@ from kir.ir.printer import program_text
 from kir.ir.visit import walk
 from kir.lineage.records.folder import Folder
 from kir.surface import Translated, backend
-from kir.surface.reading import load_expert, manifest, read_source
+from kir.surface.reading import load_expert, manifest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tables" / "ptx-reading.md"
@@ -132,7 +132,7 @@ def reason(row: dict[str, Any], made: Translated, folder: Path) -> str:
     whole = parse_program(row["program"], row["name"])
     binding.write_text(binding_text(replace(whole, kernels=tuple(k for k in whole.kernels if k.name == made.kernel)), made))
     try:
-        program = read_source(f"{file}::{made.function}", binding).program
+        program = load_expert(f"{file}::{made.function}", binding).program
     except KirError as refused:
         return f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
     return next((x.reason for k in program.kernels for x in walk(k) if isinstance(x, n.Opaque)), "")

@@ -326,3 +326,62 @@ def test_the_size_of_a_warp_is_a_number(tmp_path: Path) -> None:
 """
     p = bound(tmp_path, "wide", text, 'kernel = "wide"\ngrid = [1]\n[tensors.param_0]\nshape = [4]\ndtype = "i32"\nrole = "out"\n')
     assert run(p, {}, {}).outputs["param_0"].tolist() == [32, 33, 34, 35]
+
+
+BOTH = """.version 9.0
+.target sm_90a
+.address_size 64
+.visible .entry both(.param .u64 both_Y, .param .align 128 .b8 both_Y_map[128])
+.maxntid 32, 1, 1
+{
+	.reg .pred %p<2>; .reg .b32 %r<12>; .reg .b64 %rd<8>; .reg .f32 %f<2>;
+	.shared .align 128 .b8 s[128];
+	ld.param.u64 %rd1, [both_Y];
+	mov.b64 %rd2, both_Y_map;
+	mov.u32 %r1, %tid.x;
+	mov.u32 %r2, %ctaid.x;
+	mov.u32 %r3, s;
+	cvt.rn.f32.s32 %f1, %r1;
+	shl.b32 %r4, %r1, 2;
+	add.s32 %r5, %r3, %r4;
+	st.shared.f32 [%r5], %f1;
+	fence.proxy.async.shared::cta;
+	bar.sync 0;
+	shl.b32 %r6, %r2, 3;
+	mov.u32 %r7, 0;
+	setp.ne.s32 %p1, %r1, 0;
+	@%p1 bra $L__1;
+	cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd2, {%r7, %r6}], [%r3];
+	cp.async.bulk.commit_group;
+	cp.async.bulk.wait_group 0;
+$L__1:
+	shl.b32 %r8, %r2, 6;
+	add.s32 %r9, %r8, %r1;
+	mul.wide.s32 %rd3, %r9, 4;
+	cvta.to.global.u64 %rd4, %rd1;
+	add.s64 %rd5, %rd4, %rd3;
+	st.global.f32 [%rd5+128], %f1;
+	ret;
+}
+"""
+
+
+def test_a_tensor_that_is_reached_by_a_map_and_by_its_address_is_one(tmp_path: Path) -> None:
+    program = bound(tmp_path, "both", BOTH, """kernel = "both"
+sizes = ["M"]
+grid = ["ceildiv(M, 8)"]
+[metas]
+threads_x = 32
+[tensors.Y]
+shape = ["M", "8"]
+dtype = "f32"
+role = "out"
+[maps.Y_map]
+of = "Y"
+name = "Y_map"
+box = [4, 8]
+""")
+    done = run(program, {}, {"M": 16}, mode="check")
+    assert not [f for f in done.findings if f.severity == "error"]
+    assert (done.outputs["Y"] == np.tile(np.arange(32.0).reshape(4, 8), (4, 1))).all()
+    assert parse_program(program_text(program), "again.kir") == program
