@@ -163,18 +163,22 @@ class Kernel:
         kinds = kinds_of(blocks, form)
         loose: set[str] = set()
         found: dict[str, DType] = {}
-        described = self.maps()
+        described, apart = self.maps(), True
         for _ in range(ROUNDS):
             machine = self._machine(bases, found)
             machine.kinds, machine.lasting, machine.bases, machine.loose = kinds, kept, self._known(bases, machine), set(loose)
             machine.arrays, machine.read, machine.maps = arrays, frozenset(uses_of(blocks).read), described
             machine.again = any(i.parts[:2] == ("mbarrier", "init") for x in frozenset().union(*flow.loops.values()) for i in blocks[x].instructions)
+            machine.apart = apart
             machine.names, machine.shapes, machine.sizes = self.named, *self._stated()
             run = Run(machine, blocks)
             made = run.statements(items)
             settled = self._settled(machine)
             if machine.loose == loose and settled == found:
-                return self._finished(machine, run, made)
+                done = self._finished(machine, run, made)
+                if not any(isinstance(x, n.Var) and x.name in machine.origins for s in done for x in walk(s)):
+                    return done
+                apart = False  # a number of which something is left that is no place: what needs it stays text
             loose, found = machine.loose, settled
         raise form.text.fail("KIR-F304", "memory whose dtype does not settle", self.e.span)
 

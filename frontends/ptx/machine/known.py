@@ -39,10 +39,11 @@ def _of(lo: int, hi: int, zero: int = 0) -> Known:
 
 @dataclass
 class Numbers:
-    """Facts of names: ranges as given, and what lets stand for."""
+    """Facts of names: ranges and bits that are zero as given, and what lets stand for."""
 
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     made: dict[str, n.Expr] = field(default_factory=dict)
+    zeros: dict[str, int] = field(default_factory=dict)
     _known: dict[n.Expr, Known] = field(default_factory=dict)
 
     def of(self, e: n.Expr) -> Known:
@@ -79,7 +80,7 @@ class Numbers:
             case n.Var():
                 if e.name in self.made:
                     return self.of(self.made[e.name])
-                return _of(*self.ranges.get(e.name, (lo, hi)))
+                return _of(*self.ranges.get(e.name, (lo, hi)), self.zeros.get(e.name, 0))
             case n.Cast() if dtype_of(e.x.type).is_integer and dtype.is_integer and e.rounding in ("rn", "bits"):
                 k = self.of(e.x)
                 if lo <= k.lo and k.hi <= hi:
@@ -144,7 +145,7 @@ class Numbers:
         found = []
         for lo, hi in ((k.lo, min(k.hi, -1)), (max(k.lo, 0), k.hi)):
             if lo <= hi:
-                side = Numbers({**self.ranges, name: (lo, hi)}, {key: made for key, made in self.made.items() if key != name})
+                side = Numbers({**self.ranges, name: (lo, hi)}, {key: made for key, made in self.made.items() if key != name}, self.zeros)
                 found.append(Linear(of.a, (lo, hi), side.made, side.range).range(e))
         told = [x for x in found if x is not None]
         return (min(x[0] for x in told), max(x[1] for x in told)) if len(told) == len(found) > 0 else None

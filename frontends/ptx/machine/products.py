@@ -197,22 +197,24 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
     if code not in SPANS or bits >> 46 & 0xFFFF & ~0xC000:
         raise r.refuse("a matrix of wgmma without a swizzle, or that begins inside one")
     span, size = SPANS[code], of.bytes
-    shared = [s for s in r.symbols.values() if s.space == "shared"]
-    if len(shared) != 1:
-        raise r.refuse("a matrix of wgmma in one of several shared arrays")
     if group != 8 * span:
         raise r.refuse(f"groups of eight rows {group} bytes apart, where rows have {span}")
-    at = r.numbers.summed(_bytes(r, units))
+    place = r.in_shared(_bytes(r, units))
+    if place is None:
+        raise r.refuse("a matrix of wgmma in one of several shared arrays")
+    own, at = place[0], r.numbers.summed(place[1])
+    if r.origins and own.align < 8 * span:
+        raise r.refuse("a matrix of wgmma in a shared array that begins inside eight of its rows")
     row = r.numbers.within(_cut(r, at, span), span.bit_length() - 1)
     column = build.sub(at, _cut(r, at, span))
     if not isinstance(column, n.Const) or int(column.value) % size:
         raise r.refuse("a matrix of wgmma that begins inside a row, at a place that is not known")
     col = int(column.value) // size
     if not minor:
-        b = shared[0].matrix(of, span, 0, True)
+        b = own.matrix(of, span, 0, True)
         return build.region(b, build.span(row, width), build.span(build.const(col), depth))
     if width * size <= span:
-        b = shared[0].matrix(of, span, 0, True)
+        b = own.matrix(of, span, 0, True)
         return build.region(b, build.span(row, depth), build.span(build.const(col), width))
     if col or width * size % span or panel % span or not panel:
         raise r.refuse(f"panels of columns {panel} bytes apart")
@@ -222,7 +224,7 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
     rest = build.from_polynomial(terms, I32)
     first = _whole(r, rest, rows)
     if first is None and start % depth == rows % depth == rows & (rows - 1) == 0 and r.numbers.divides(rest, depth.bit_length() - 1):
-        b, whole = shared[0].matrix(of, span, panel, True), build.add(rest, start)  # steps of so many rows keep to a panel
+        b, whole = own.matrix(of, span, panel, True), build.add(rest, start)  # steps of so many rows keep to a panel
         panels = build.span(build.floordiv(whole, rows), width * size // span)
         return build.region(b, panels, build.span(build.mod(whole, rows), depth), build.span(build.const(0), span // size))
     if first is None or rows % 8:
@@ -231,7 +233,7 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
     origin = 0 if inside + depth <= rows else inside // 8 * 8
     if inside - origin + depth > rows:
         raise r.refuse(f"a matrix of {depth} rows in panels of {rows}")
-    b = shared[0].matrix(of, span, panel, True, origin * span)
+    b = own.matrix(of, span, panel, True, origin * span)
     first = build.add(first, start // rows)
     return build.region(b, build.span(first, width * size // span), build.span(build.const(inside - origin), depth), build.span(build.const(0), span // size))
 

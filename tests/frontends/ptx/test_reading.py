@@ -177,6 +177,39 @@ def test_a_wait_of_tensor_cores_that_is_gone_is_found_out(tmp_path: Path) -> Non
     assert [f for f in done.findings if f.severity == "error"]
 
 
+def parted(folder: Path, *changes: tuple[str, str]) -> n.Program:
+    """A product whose right operand lies in a shared array of its own."""
+    text = text_of("product_sm90")
+    for gone, instead in ((".shared .align 16", ".shared .align 1024"),
+                          (".reg .b32 \t%r<105>;", ".reg .b32 \t%r<210>;\n\t.shared .align 1024 .b8 second[512];"),
+                          ("add.s32 \t%r41, %r89, 2048;", "mov.b32 \t%r41, second; add.s32 \t%r201, %r41, %r39;"),
+                          ("[%r13+2048]", "[%r201]"), ("[%r13+2304]", "[%r201+256]"), *changes):
+        assert gone in text
+        text = text.replace(gone, instead)
+    return product(folder, "product_sm90", text, 128, 2048)
+
+
+def test_operands_of_tensor_cores_in_several_shared_arrays(tmp_path: Path) -> None:
+    program = parted(tmp_path)
+    assert {s.buffer.name for k in program.kernels for s in k.body if isinstance(s, n.Alloc)} == {"global_smem", "second"}
+    r = np.random.default_rng(1)
+    a, b = (r.integers(-3, 4, shape).astype(np.float16) for shape in ((20, 40), (40, 24)))
+    done = run(program, {"A": a, "B": b}, {}, mode="check")
+    assert not [f for f in done.findings if f.severity == "error"]
+    assert (done.outputs["C"] == a.astype(np.float32) @ b.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize(("gone", "instead", "reason"), [
+    (".align 1024 .b8 second", ".align 128 .b8 second", "begins inside eight of its rows"),
+    ("bfe.u32 \t%r42, %r41, 4, 14;", "add.s32 %r202, %r41, %r89; bfe.u32 \t%r42, %r202, 4, 14;", "one of several shared arrays"),
+    ("bfe.u32 \t%r42, %r41, 4, 14;", "shl.b32 %r202, %r41, 1; bfe.u32 \t%r42, %r202, 4, 14;", "several shared arrays"),
+    ("bfe.u32 \t%r42, %r41, 4, 14;", "bfe.u32 \t%r42, %r41, 4, 14; st.shared.b32 [%r201], %r41;", "several shared arrays"),
+])
+def test_a_number_of_an_address_in_one_of_several_shared_arrays_is_a_place_or_nothing(tmp_path: Path, gone: str, instead: str, reason: str) -> None:
+    kept = [x for k in parted(tmp_path, (gone, instead)).kernels for x in walk(k) if isinstance(x, n.Opaque)]
+    assert len(kept) == 1 and reason in kept[0].reason
+
+
 HALVED = "shr.s32 %r201, %r17, 31; shr.u32 %r202, %r201, 30; add.s32 %r203, %r17, %r202; "
 SIXTH = "mul.hi.s32 %r201, %r17, 715827883; shr.u32 %r202, %r201, 31; add.s32 %r203, %r201, %r202; mul.lo.s32 %r204, %r203, 6; sub.s32 %r205, %r17, %r204; "
 THIRD = "cvt.u64.u32 %rd201, %r17; mul.lo.s64 %rd202, %rd201, 2863311531; shr.u64 %rd203, %rd202, 33; cvt.u32.u64 %r203, %rd203; "
