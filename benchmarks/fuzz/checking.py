@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fuzz.leaving import Leaving, unsound
+from benchmarks.fuzz.refuting import FORMS, unsound
 from kir.analysis import normalize
 from kir.analysis.proof.decide import decided
 from kir.base.dataclass import dataclass
@@ -57,8 +57,8 @@ _NAMED = {cls.name: cls for cls in PASSES}
 HAZARDS = tuple(r for r in RULES if any(word in r.name for word in ("edge", "bound", "condition", "mask", "loop", "shifted", "neighbor")))
 WRONG, PROVING, AT_THE_END = 6, 10.0, "when the program ends"
 """Programs made wrong that are tried until a run shows a hazard; how long all questions of one may take; and what is no hazard but a missing result."""
-LEFT = 3
-"""Programs whose threads leave loops that are made beside each."""
+BESIDE = 2
+"""Programs of each form of `refuting.py` that are made beside each."""
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where what backends write lies for a moment: in memory, where there is such a folder."""
 Arrays = Callable[[], dict[str, Any]]
@@ -105,7 +105,7 @@ def checks(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) 
     _checked.cache_clear()
     way: list[n.Program] = []
     every: dict[str, Check] = {"text": _text, "interpreters": _interpreters, "normal form": _normal, "passes": partial(_passes, way=way), "surfaces": surfaces,
-                               "prover": _prover, "unfinished": _unfinished, "leaving": _leaving}
+                               "prover": _prover, "unfinished": _unfinished, "refuting": _refuting}
     for name, check in every.items():
         if name == "prover" and r.random() >= ASKED:
             continue
@@ -298,14 +298,15 @@ def _unfinished(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[s
         yield Fault("unfinished: proved", "a part of it means nothing", "prover", text)
 
 
-# -------------------------------------------------------------------------------------------------------------------- leaving
+# ------------------------------------------------------------------------------------------------------------------- refuting
 
-def _leaving(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
-    """Beside the program, some whose threads leave loops."""
-    for seed in (r.randrange(1 << 30) for _ in range(LEFT)):
-        text = Leaving(seed).text
-        for kind, why in unsound(text, seed, count):
-            yield Fault(f"leaving: {kind} proved", why, f"leaving {seed}", text)
+def _refuting(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
+    """Beside the program, some that are mostly wrong, of which nothing is called proved that a run refutes."""
+    for form in FORMS:
+        for seed in (r.randrange(1 << 30) for _ in range(BESIDE)):
+            text = FORMS[form](seed).text
+            for kind, why in unsound(text, seed, count, form):
+                yield Fault(f"{form}: {kind} proved", why, f"{form} {seed}", text)
 
 
 # ------------------------------------------------------------------------------------------------------------------- surfaces

@@ -1,24 +1,11 @@
-"""Random kernels whose threads leave: `return`, `break` and `continue` under conditions, in loops around barriers. Most have a hazard, so that what is checked
-is the checker: a kind of hazard that a run shows is never called proved."""
+"""Random kernels whose threads leave: `return`, `break` and `continue` under conditions, in loops around barriers. Most have a hazard
+(`refuting.py`)."""
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterator
-
-import numpy as np
-
-from kir.analysis.proof.decide import decided
-from kir.base.diagnostic import KirError
-from kir.interp import run
-from kir.ir.parser import parse_program
 
 THREADS, TRIPS, NUMBERS = 8, 4, 512
 """Threads of the one CTA; trips of a loop at most; elements of Y."""
-SIZES = (1, 3, 8, 12, 20, 31)
-"""Values of N that a program is run at."""
-CLAIMED = {"KIR-I010": "bounds", "KIR-I011": "barrier", "KIR-I012": "undefined", "KIR-I014": "race"}
-"""By the id of what a run finds, the kind of claim that is then wrong."""
 HEAD = (f"kir 1\nprogram p\n  size N: i32\n  fact N >= 1\n  in J: i32[{THREADS}]\n  inout Y: f32[{NUMBERS}]\nkernel p grid (b: 1) threads {THREADS}\n"
         f"  shared S: f32[{THREADS}]\n  shared R: f32[2, {THREADS}]\n  for t in 0..{THREADS} parallel thread\n")
 PLACES = ("t", "t", "7 - t", "t ^ 1", "(t + 1) % 8", "0", "t // 2")
@@ -69,23 +56,4 @@ class Leaving:
         return [f"{'  ' * depth}{line}" for line in out]
 
 
-def unsound(text: str, seed: int, count: Counter[str]) -> Iterator[tuple[str, str]]:
-    """The first kind of hazard that a run of a program of `Leaving` shows and that the checker calls proved, with what the run says. Where a barrier is not
-    proved to be reached by all, nothing else is claimed."""
-    program = parse_program(text, "p.kir")
-    try:
-        unproved = {o.kind for k in decided(program) for o in k.obligations if o.status != "proved"} - {"overflow"}
-    except KirError:
-        count["leaving: refused"] += 1
-        return
-    count["leaving: not proved" if unproved else "leaving: proved"] += 1
-    for n in () if "barrier" in unproved else SIZES:
-        values = np.random.default_rng(seed * 100 + n).integers(-1, 5, THREADS).astype(np.int32)
-        for error in run(program, {"J": values, "Y": np.zeros(NUMBERS, np.float32)}, {"N": n}, mode="check").errors:
-            said = error.diagnostic()
-            if (kind := CLAIMED.get(said.id)) and kind not in unproved:
-                yield kind, f"N = {n}: {said.message}"
-                return
-
-
-__all__ = ["Leaving", "unsound"]
+__all__ = ["Leaving"]

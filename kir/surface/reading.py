@@ -135,9 +135,8 @@ def load_expert(text: str, binding: Path | Binding | None = None, paired: bool =
     from kir.analysis.normal.regions import raised
 
     path, asked = located(text)
-    read = read_source(text, binding)
-    if binding is None:
-        read = as_launched(text, read)
+    generic = read_source(text, binding)
+    read = as_launched(text, generic) if binding is None else generic
     name = (asked if asked.isidentifier() else read.kernel or read.program.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     written = specialized_form(read, manifest(text) if binding is None else (), text, paired)
@@ -147,7 +146,14 @@ def load_expert(text: str, binding: Path | Binding | None = None, paired: bool =
         return Expert(program, name, source, own_surface(program, read.surface), held, written=written)
     called = {k: t.name or k for k, t in read.binding.tensors.items()}
     pairs = frozenset((called.get(a, a), called.get(b, b), *part) for a, b, *part in read.binding.joined)
-    return Expert(program, name, source, own_surface(program, read.surface), held, read.binding.unsaid, pairs, written)
+    unsaid = read.binding.unsaid | (_cut(generic.program, read.binding) if binding is None else frozenset())
+    return Expert(program, name, source, own_surface(program, read.surface), held, unsaid, pairs, written)
+
+
+def _cut(generic: Program, binding: Binding) -> frozenset[str]:
+    """What nothing says of sizes that a kernel takes in 64 bits, which are numbers of 32 here."""
+    wide = {p.name for p in generic.params if p.role == "scalar" and isinstance(p.of, DType) and p.of.is_integer and p.of.bits == 64}
+    return frozenset(f"{size} < 2^31" for size in {str(binding.scalars.get(name, name)) for name in wide} & {*binding.sizes})
 
 
 def as_launched(text: str, read: Reading) -> Reading:

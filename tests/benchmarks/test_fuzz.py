@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks.checks import kernels_passed as command
-from benchmarks.fuzz import leaving
+from benchmarks.fuzz import refuting
 from benchmarks.fuzz.checking import Fault, checks, ran, surfaces, unfinished
 from benchmarks.fuzz.making import Made
 from benchmarks.fuzz.shrinking import shrunk
@@ -51,14 +51,15 @@ def test_a_program_is_the_same_each_time() -> None:
     assert Made(7).text == Made(7).text != Made(8).text
 
 
-def test_what_is_said_of_threads_that_leave_is_held_against_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checker that called all proved would be found out by the first programs; the one there is, not. Programs are the same each time."""
-    count, texts = Counter[str](), [leaving.Leaving(seed).text for seed in range(3)]
-    assert texts[2] == leaving.Leaving(2).text and all("for i in" in text for text in texts)
-    assert not [found for seed, text in enumerate(texts) for found in leaving.unsound(text, seed, count)]
-    assert count["leaving: proved"] > 0 and count.total() == 3
-    monkeypatch.setattr(leaving, "decided", lambda program: [])
-    assert {kind for seed, text in enumerate(texts) for kind, _ in leaving.unsound(text, seed, count)} >= {"race"}
+@pytest.mark.parametrize(("form", "seeds"), [("leaving", (0, 1)), ("awaiting", (3, 5))])
+def test_what_is_said_of_programs_that_are_mostly_wrong_is_held_against_runs(monkeypatch: pytest.MonkeyPatch, form: str, seeds: tuple[int, ...]) -> None:
+    """A checker that called all proved would be found out by few of them; the one there is, not. They are the same each time."""
+    count, texts = Counter[str](), {seed: refuting.FORMS[form](seed).text for seed in seeds}
+    assert texts[seeds[-1]] == refuting.FORMS[form](seeds[-1]).text
+    assert not [found for seed, text in texts.items() for found in refuting.unsound(text, seed, count, form)]
+    assert count[f"{form}: proved"] > 0 and count.total() == len(seeds)
+    monkeypatch.setattr(refuting, "decided", lambda program: [])
+    assert {kind for seed, text in texts.items() for kind, _ in refuting.unsound(text, seed, count, form)} >= {"race"}
 
 
 VOTE = """kir 1
