@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-HEAD = ("kir 1\nprogram p\n  size N: i32\n  fact N >= {least}\n  in X: f32[N, 16]\n  inout Y: f32[N, 64]\n  inout Z: f32[64]\n"
+HEAD = ("kir 1\nprogram p\n  size N: i32\n  fact N >= {least}\n  in X: f32[N, 16] align 16\n  inout Y: f32[N, 64]\n  inout Z: f32[64]\n"
         "kernel p grid (b: 1) threads {threads}\n")
 
 
@@ -32,13 +32,14 @@ class Awaiting:
         self.least = 1 if n == "N" else int(n)
         slot = near(f"(k + {ahead}) % {stages}", f"(k + {ahead - 1}) % {stages}", f"k % {stages}")
         put = [near(f"    if k + {ahead} < {n}", f"    if k + {ahead} <= {n}", f"    if k + {ahead - 1} < {n}"),
-               f"      copy X[k + {ahead}, 0 +: 16] -> S[{slot}, 0 +: 16] via cp_async grouped", near("    async_commit()", "      async_commit()", "")]
+               f"      copy X[k + {ahead}, 0 +: 16] -> S[{slot}, 0 +: 16] via cp_async grouped {{vector=4}}",
+               near("    async_commit()", "      async_commit()", "")]
         wait, again, early = (near("    barrier()", ""), near("    barrier()", ""), r.random() < 0.5)
         pending = near(str(ahead if early else ahead - 1), str(ahead), str(max(ahead - 2, 0)))
         get = [f"    async_wait({pending})", wait, f"    let x = S[{near(f'k % {stages}', f'(k + 1) % {stages}')}, 0 +: 16]", "    Y[k, 0 +: 16] = x"]
         first = [f"  for i in 0..{ahead}", near(f"    if i < {n}", "    if i <= N"),
-                 f"      copy X[i, 0 +: 16] -> S[i % {stages}, 0 +: 16] via cp_async grouped", near("    async_commit()", "")]
-        return [f"  shared S: f32[{stages}, 16]", *first, f"  for k in 0..{n}", *([*put, *get, again] if early else [*get, again, *put]),
+                 f"      copy X[i, 0 +: 16] -> S[i % {stages}, 0 +: 16] via cp_async grouped {{vector=4}}", near("    async_commit()", "")]
+        return [f"  shared S: f32[{stages}, 16] align 16", *first, f"  for k in 0..{n}", *([*put, *get, again] if early else [*get, again, *put]),
                 near("  async_wait(0)", "")]
 
     def ringed(self) -> list[str]:
