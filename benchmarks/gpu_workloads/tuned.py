@@ -64,7 +64,11 @@ OF_POINTS: dict[str, tuple[Any, dict[str, Any]]] = {"bmm": (bmm, BATCHES), "gemm
 """Workloads whose candidates are points by their titles, with their rows."""
 WIDE, TALL = "rows=128 columns=256", "rows=256 columns=128"
 POINTS_TRIED: dict[str, tuple[str, ...]] = {
-    "topk": tuple(f"topk_tiles_triton tile=4096 threads={threads}{begins}" for threads in (256, 512, 128) for begins in ("", EARLY)),
+    "topk": (
+        *(f"topk_tiles_triton tile=4096 threads={threads}{begins}" for threads in (256, 512, 128) for begins in ("", EARLY)),
+        *(f"topk_rows threads=512 items=8 room=4096 bits=10{then}" for then in ("", SIZED, EARLY, f"{SIZED}{EARLY}")),
+    ),
+    "gdn": tuple(f"gdn_d128_sm90 form=warpgroups{then}" for then in ("", SIZED, EARLY)),
     "gemm": tuple(f"{point}{then}" for point, thens in (
         (f"gemm_sm90 {WIDE} stages=4 raster=8 rounds=4", ("", EARLY, SIZED, f"{SIZED}{EARLY}")),
         (f"gemm_sm90 {WIDE} stages=4 raster=16 rounds=2", ("", f"{SIZED}{EARLY}")),
@@ -240,7 +244,7 @@ def _way(workload: str, title: str) -> dict[str, Any]:
 def _rows(space: str) -> dict[str, Sizes]:
     """The rows at which a pipeline is tried: those at which one of its surface and its problem is searched."""
     of = find_space(space)
-    found: dict[str, Sizes] = next(s["rows"] for s in searches() if s["workload"] == of.home and find_space(s["space"]).surface == of.surface)
+    found: dict[str, Sizes] = next(s["rows"] for s in searches() if s["problem"].partition(":")[0] == of.home and find_space(s["space"]).surface == of.surface)
     return found
 
 
@@ -255,7 +259,7 @@ def _tried(ways: list[dict[str, Any]], made: dict[Key, Any]) -> list[dict[str, A
     took = {way: seconds / case.times for way, seconds in measuring.TRIED.items() if way in titles}
     taken = measured(case)
     reference = min((t for t in taken if not t.ours and not t.fault), key=lambda t: t.median)
-    took |= {title: t.median for t in taken for title in titles if t.ours and not t.fault and t.way.endswith(title)}
+    took |= {title: t.median for t in taken for title in titles if t.ours and not t.fault and any(x.endswith(title) for x in t.way.split(", "))}
     for way, why in case.missing.items():
         print(f"{name}: {way}: {why}", file=sys.stderr, flush=True)
     return [{"workload": workload, "row": name, "way": way, "seconds": seconds, "reference": reference.way, "its": reference.median,
