@@ -68,7 +68,7 @@ POINTS_TRIED: dict[str, tuple[str, ...]] = {
         *(f"topk_tiles_triton tile=4096 threads={threads}{begins}" for threads in (256, 512, 128) for begins in ("", EARLY)),
         *(f"topk_rows threads=512 items=8 room=4096 bits=10{then}" for then in ("", SIZED, EARLY, f"{SIZED}{EARLY}")),
     ),
-    "gdn": tuple(f"gdn_d128_sm90 form=warpgroups{then}" for then in ("", SIZED, EARLY)),
+    "gdn": ("gdn_d128_sm90 form=warpgroups", f"gdn_d128_sm90 form=warpgroups{SIZED}"),
     "gemm": tuple(f"{point}{then}" for point, thens in (
         (f"gemm_sm90 {WIDE} stages=4 raster=8 rounds=4", ("", EARLY, SIZED, f"{SIZED}{EARLY}")),
         (f"gemm_sm90 {WIDE} stages=4 raster=16 rounds=2", ("", f"{SIZED}{EARLY}")),
