@@ -7,7 +7,8 @@ writes the page. Each goes on where it was; a search is made again with more can
 takes there follows from the lengths, which are data, and `kir tune` draws them short of these shapes.
 
 ``python -m benchmarks.gpu_workloads.tuned ways [--seconds N] [TEXT ..]`` measures other ways at the rows that miss a figure: points of all pipelines that a
-search might have come to (of all, or those whose titles contain a text), beside the references of the same run.
+search might have come to (of all, or those whose titles contain a text), beside the references of the same run. ``--write`` writes the page from what is kept,
+with what ``workloads-limits.toml`` says of figures that are missed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -25,7 +27,7 @@ from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads import bmm, conv2d, fmha, gdn, gemm, gemm_fp8, gemm_grouped, topk
-from benchmarks.gpu_workloads.history import ASKED_OF, FIGURES, SURFACES, cells
+from benchmarks.gpu_workloads.history import ASKED_OF, FIGURES, LIMITS, SURFACES, cells
 from benchmarks.gpu_workloads.running import measuring, replaying
 from benchmarks.gpu_workloads.running.asking import EARLY, SIZED
 from benchmarks.gpu_workloads.running.measuring import Case, measured
@@ -359,7 +361,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             times = (f"{r['median'] * 1e6:.1f} us", r["reference"], f"{r['its'] * 1e6:.1f} us", f"{r['its'] / r['median']:.3f}")
             cells = [r["row"], r["way"], str(r.get("budget", LEAST)), r["verdict"], *times, measured_at]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", *_beside(rows), ""])
+    return "\n".join([*lines, "", *_beside(rows), *_missed(), ""])
 
 
 def _beside(rows: list[dict[str, Any]]) -> list[str]:
@@ -384,6 +386,20 @@ def _beside(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _missed() -> Iterator[str]:
+    """What binds where a figure is missed, what was tried there, and the fastest ways that were measured at each row."""
+    kept = [json.loads(line) for line in WAYS.read_text().splitlines()] if WAYS.exists() else []
+    for limit in tomllib.loads(LIMITS.read_text()).get("tuned", ()):
+        yield from ("", f"## {limit['of']}", "", f"**What binds.** {limit['binds'].strip()}", "", f"**What was tried.** {limit['tried'].strip()}", "")
+        yield from ("| shape | way | median | fastest reference | times as fast | measured |", "| --- | --- | ---: | --- | ---: | --- |")
+        for workload, of in (cell.split() for cell in limit["cells"]):
+            mine = [w for w in kept if w["workload"] == workload and find_space(w["way"].split()[0]).surface == of]
+            for row in dict.fromkeys(w["row"] for w in mine):
+                for w in sorted((w for w in mine if w["row"] == row), key=lambda w: float(w["seconds"] / w["its"]))[:SHOWN]:
+                    yield (f"| {row} | {w['way']} | {w['seconds'] * 1e6:.1f} us | {w['reference']} ({w['its'] * 1e6:.1f} us) | {w['its'] / w['seconds']:.3f} | "
+                           f"{w['when']} |")
+
+
 def _mean(ratios: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
 
@@ -397,6 +413,8 @@ def main(words: list[str]) -> int:
         other_ways(seconds, only)
     elif words == ["measure"]:
         measure()
+    elif words == ["--write"]:
+        write_atomic(PAGE, page([json.loads(line) for line in KEPT.read_text().splitlines()]))
     else:
         print(__doc__, file=sys.stderr)
         return 2
