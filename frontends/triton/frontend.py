@@ -141,19 +141,21 @@ class TritonFrontend:
                     made = again if _opaque(again) < _opaque(made) else made
                     if not _opaque(made):
                         break
-                if _opaque(made) and (values := self._given(module, others, node)) is not None:
+                for values in self._given(module, others, node) if _opaque(made) else ():
                     try:
                         again = read_kernel(self._project, module, node, dict(given), values=values)
                         made = again if _opaque(again) < _opaque(made) else made
                     except NotUnderstood:
                         pass
+                    if not _opaque(made):
+                        break
             self._lately[key] = node, made
         return self._lately[key][1]
 
-    def _given(self, module: Module, others: Sequence[cst.FunctionDef], node: cst.FunctionDef) -> dict[str, Value] | None:
+    def _given(self, module: Module, others: Sequence[cst.FunctionDef], node: cst.FunctionDef) -> list[dict[str, Value]]:
         """What a function is given by others of its file, or, where these do not call it, by those of the files beside it that import it."""
         found = given_by_all(self._project, [(module, f) for f in others if f is not node], node)
-        if found is not None or is_kernel(Jit(module, node), Inference(HostScope(self._project, module))):
+        if found or is_kernel(Jit(module, node), Inference(HostScope(self._project, module))):
             return found
         beside = [p for p in sorted(module.path.parent.glob("*.py")) if p != module.path][:MOST_BESIDE]
         for path in beside:
@@ -162,9 +164,9 @@ class TritonFrontend:
                 other = self._project.file(path) if node.name.value in text and module.path.stem in text else None
             except (OSError, UnicodeDecodeError, KirError):
                 continue
-            if other is not None and (found := given_by_all(self._project, [(other, f) for f in other.functions if is_jit(f, other)], node)) is not None:
+            if other is not None and (found := given_by_all(self._project, [(other, f) for f in other.functions if is_jit(f, other)], node)):
                 return found
-        return None
+        return []
 
     def outline(self, source: Path, kernel: str) -> Outline:
         """Where the statements of a kernel stand. Raises KirError KIR-F001 to KIR-F003."""
