@@ -6,6 +6,7 @@ from dataclasses import field
 
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
+from kir.ir.build import const, is_const
 from kir.ir.types import BOOL, F32, I32, I64, variable
 
 from ..state.state import State
@@ -90,8 +91,11 @@ class Taken:
         return made
 
     def _tile(self, name: str, shape: Shape) -> n.Buffer:
-        extents: list[n.Var] = []
+        extents: list[n.Expr] = []
         for k, d in enumerate(shape):
+            if len(shape) > 1 and (d == 1 or (isinstance(d, n.Expr) and is_const(d, 1))):  # others may be spread along it
+                extents.append(const(1))
+                continue
             here = self.dims.get(d) if isinstance(d, n.Expr) else None
             if here is None or here in extents:
                 here = n.Var(self.r.out.own(f"{name}.shape_{k}"), I32)

@@ -313,11 +313,11 @@ def _block_pointer(
 
 def _tile(r: State, name: str, extents: Sequence[str], frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
     """A tile that a helper is given: its extents are metas, which its caller decides; one that has a name may be that of several tiles."""
-    shape = tuple(n.Var(x or r.out.own(f"{name}.shape_{k}"), I32) for k, x in enumerate(extents))
+    shape = tuple(build.const(int(x)) if x.isdigit() else n.Var(x or r.out.own(f"{name}.shape_{k}"), I32) for k, x in enumerate(extents))
     buffer = n.Buffer(name, variable(name), shape, "fragment")
     params.append(n.Param(name, "in", buffer))
     have = {m.name for m in metas}
-    metas.extend(n.Meta(v.name, "int") for v in shape if v.name not in have)
+    metas.extend(n.Meta(v.name, "int") for v in shape if isinstance(v, n.Var) and v.name not in have)
     frame.env[name] = Run(whole(buffer))
 
 
