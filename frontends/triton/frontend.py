@@ -34,6 +34,8 @@ MOST_KEPT = 24
 """How many readings of kernels a frontend keeps."""
 
 
+MOST_LAUNCHED = 4
+"""Kernels of a file under whose launches a helper is read."""
 MOST_BESIDE = 64
 """Files beside a helper's that are looked through for who calls it."""
 
@@ -167,6 +169,29 @@ class TritonFrontend:
             if other is not None and (found := given_by_all(self._project, [(other, f) for f in other.functions if is_jit(f, other)], node)):
                 return found
         return []
+
+    def under_callers_launch(self, source: Path, kernel: str) -> Program | None:
+        """A helper as a kernel of its file gives it what it takes under the values of the first launch that the Python around that kernel shows: sizes and
+        numbers of axes that helpers get from it. None where none is found, or something is opaque even so. Raises KirError KIR-F001 to KIR-F003."""
+        module, node = self.find(source, kernel)
+        functions = self.functions(source)
+        reach = {node.name.value}
+        for _ in functions:
+            reach |= {f.name.value for f in functions if any(name in module.code(f) for name in reach)}
+        inference = Inference(HostScope(self._project, module))
+        callers = [f for f in functions if f.name.value in reach and f is not node and is_kernel(Jit(module, f), inference)]
+        for f in callers[:MOST_LAUNCHED]:
+            try:
+                found = self.launches(source, f.name.value)
+                values = settled(found[0].binding).metas if found else {}
+                given = {m.name: values[m.name] for m in self._read(module, f, ()).metas if m.name in values}
+                for called in given_by_all(self._project, [(module, f)], node, given) if given else ():
+                    made = read_kernel(self._project, module, node, {}, values=called)
+                    if not _opaque(made):
+                        return made
+            except (KirError, NotUnderstood):
+                continue
+        return None
 
     def outline(self, source: Path, kernel: str) -> Outline:
         """Where the statements of a kernel stand. Raises KirError KIR-F001 to KIR-F003."""

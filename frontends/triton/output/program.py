@@ -136,14 +136,15 @@ def _sized(metas: set[str], body: Sequence[n.Stmt]) -> frozenset[str]:
     return frozenset(v.name for d in extents if isinstance(d, n.Expr) for v in walk(d) if isinstance(v, n.Var) and v.name in metas)
 
 
-def given_by_all(project: Project, callers: Sequence[tuple[Module, cst.FunctionDef]], node: cst.FunctionDef) -> list[dict[str, Value]]:
-    """What other functions give a function, as the reading of each comes to its first call; of what is not understood nothing is said. One for each kinds
-    of values that are given, in the order of the callers."""
+def given_by_all(project: Project, callers: Sequence[tuple[Module, cst.FunctionDef]], node: cst.FunctionDef,
+                 given: Mapping[str, Setting] | None = None) -> list[dict[str, Value]]:
+    """What other functions (with values of metas that are `given`) give a function, as the reading of each comes to its first call; of what is not understood
+    nothing is said. One for each kinds of values that are given, in the order of the callers."""
     out: dict[tuple[object, ...], dict[str, Value]] = {}
-    direct = [(module, f) for module, f in callers if node.name.value in module.code(f)]
+    direct = [(module, f) for module, f in callers if given or node.name.value in module.code(f)]
     for module, caller in direct:
         try:
-            read_kernel(project, module, caller, watched=node)
+            read_kernel(project, module, caller, dict(given or {}), watched=node)
         except Seen as found:
             if not any(isinstance(v, Unknown) for v in found.values.values()):
                 out.setdefault(tuple(kind_of(v) for v in found.values.values()), found.values)
