@@ -28,7 +28,7 @@ from .launch.host_code import triton_launches
 from .output.program import given_by_all, is_kernel, read_kernel
 from .suffixes import SUFFIXES
 from .types.inference import Inference
-from .values.values import Jit, NotUnderstood, Value
+from .values.values import Items, Jit, NotUnderstood, Value, items_of
 
 MOST_KEPT = 24
 """How many readings of kernels a frontend keeps."""
@@ -180,17 +180,22 @@ class TritonFrontend:
             reach |= {f.name.value for f in functions if any(name in module.code(f) for name in reach)}
         inference = Inference(HostScope(self._project, module))
         callers = [f for f in functions if f.name.value in reach and f is not node and is_kernel(Jit(module, f), inference)]
+        calls: list[dict[str, Value]] = []
         for f in callers[:MOST_LAUNCHED]:
             try:
                 found = self.launches(source, f.name.value)
                 values = settled(found[0].binding).metas if found else {}
                 given = {m.name: values[m.name] for m in self._read(module, f, ()).metas if m.name in values}
-                for called in given_by_all(self._project, [(module, f)], node, given) if given else ():
-                    made = read_kernel(self._project, module, node, {}, values=called)
-                    if not _opaque(made):
-                        return made
-            except (KirError, NotUnderstood):
+                calls += given_by_all(self._project, [(module, f)], node, given) if given else []
+            except KirError:
                 continue
+        for called in sorted(calls, key=parts_of):
+            try:
+                made = read_kernel(self._project, module, node, {}, values=called, exact=True)
+            except NotUnderstood:
+                continue
+            if not _opaque(made):
+                return made
         return None
 
     def outline(self, source: Path, kernel: str) -> Outline:
@@ -218,6 +223,11 @@ class TritonFrontend:
         program = self.parse(source, kernel)
         usual = compared(program) | dict.fromkeys(sizes_of_calls(node, ("static_range",)), FEW)
         return [assembled(skeleton, each, each.named, usual=usual, in_rows=in_rows(program)) for each in found]
+
+
+def parts_of(given: dict[str, Value]) -> int:
+    """How many values a call gives, each of a tuple for itself."""
+    return sum(len(items_of(v)) if isinstance(v, Items) else 1 for v in given.values())
 
 
 def _opaque(program: Program) -> int:

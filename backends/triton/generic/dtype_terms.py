@@ -225,8 +225,7 @@ def is_readable(q: n.Param, p: n.Program) -> bool:
     """Whether a tensor is one as this surface's frontend reads it: each extent is a name of its own that the source does not have."""
     assert isinstance(q.of, n.Buffer)
     own = {x.name for x in (p.metas if q.of.space == "fragment" else p.params) if isinstance(x, n.Meta) or dict(x.attrs).get("implicit")}
-    spread = q.of.space == "fragment" and len(q.of.shape) > 1
-    shape = [d.name if isinstance(d, n.Var) else "" for d in q.of.shape if not (spread and isinstance(d, n.Const) and d.value == 1)]
+    shape = [d.name if isinstance(d, n.Var) else "" for d in q.of.shape if not (q.of.space == "fragment" and isinstance(d, n.Const))]
     return bool(q.of.shape) and q.of.strides is None and set(shape) <= own and len(set(shape)) == len(shape) and (is_flat(q.of) or is_descriptor(q.of))
 
 

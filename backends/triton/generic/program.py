@@ -106,7 +106,7 @@ def _parameter(q: n.Param, used: bool, shared: frozenset[str]) -> str:
     """A run-time parameter. What Triton's own types do not say is said in words that it passes over: `integer`, of whatever width."""
     if isinstance(q.of, n.Buffer) and q.of.space == "fragment":
         named = shared.intersection(block_of(q)) or any(isinstance(d, n.Const) for d in q.of.shape)
-        said = ", ".join(expr_text(d) for d in q.of.shape) if named else str(len(q.of.shape))
+        said = ", ".join(f"={expr_text(d)}" if isinstance(d, n.Const) else expr_text(d) for d in q.of.shape) if named else str(len(q.of.shape))
         return f'{q.name}: "tile[{said}]"'
     if isinstance(q.of, n.Buffer):
         return q.name if used or is_descriptor(q.of) else f'{q.name}: "pointer"'

@@ -54,7 +54,8 @@ LAUNCH = ("num_warps", "num_stages")
 
 def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: Mapping[str, Setting] | None = None,
                 callers: Sequence[cst.FunctionDef] = (), numbers: bool = False, values: Mapping[str, Value] | None = None,
-                watched: cst.FunctionDef | None = None, pointers: frozenset[str] = frozenset(), integers: frozenset[str] = frozenset()) -> n.Program:
+                watched: cst.FunctionDef | None = None, pointers: frozenset[str] = frozenset(), integers: frozenset[str] = frozenset(),
+                exact: bool = False) -> n.Program:
     """The generic program of a kernel; with what `given` metas have for their values, and as their defaults. Of a function that others call, its
     parameters are as its `callers` give them; under `numbers`, those that each of them writes as a number (an axis) have that of the first; where `values` are
     given, they are like those; `pointers` and `integers` are so although the text does not show it. What is not understood is in it as `opaque`
@@ -79,7 +80,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
     extents: list[n.Param] = []
     r.returns = not is_kernel(fn, inference) or bool(tiles.keys() - facts.pointers - facts.integers - facts.numbers) or any(map(tile_extents, parameters(node)))
     if values is not None:
-        frame.env.update(Taken(r, metas, params, extents).all(values))
+        frame.env.update(Taken(r, metas, params, extents, exact=exact).all(values))
     for p in parameters(node) if values is None else ():
         if r.returns and tiles.get(p.name.value) and (not is_constexpr(p) or p.name.value in called.tiles) and p.name.value not in facts.pointers:
             _tile(r, p.name.value, tile_extents(p) or ("",) * tiles[p.name.value], frame, metas, params)
@@ -314,7 +315,7 @@ def _block_pointer(
 
 def _tile(r: State, name: str, extents: Sequence[str], frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
     """A tile that a helper is given: its extents are metas, which its caller decides; one that has a name may be that of several tiles."""
-    shape = tuple(build.const(int(x)) if x.isdigit() else n.Var(x or r.out.own(f"{name}.shape_{k}"), I32) for k, x in enumerate(extents))
+    shape = tuple(build.const(int(x[1:])) if x.startswith("=") else n.Var(x or r.out.own(f"{name}.shape_{k}"), I32) for k, x in enumerate(extents))
     buffer = n.Buffer(name, variable(name), shape, "fragment")
     params.append(n.Param(name, "in", buffer))
     have = {m.name for m in metas}

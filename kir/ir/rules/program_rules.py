@@ -77,7 +77,7 @@ def _param(q: n.Param, p: n.Program) -> Iterator[Diagnostic]:
         yield _at(q.name, "KIR-V021", f"the buffer of the parameter '{q.name}' is named '{q.of.name}'", needs="one name")
     metas = {m.name for m in p.metas}
     given = q.of.space == "fragment" and q.role == "in" and all(
-        d.name in metas if isinstance(d, n.Var) else isinstance(d, n.Const) and d.value == 1 for d in q.of.shape)
+        d.name in metas if isinstance(d, n.Var) else isinstance(d, n.Const) for d in q.of.shape)
     if q.of.space not in ("global", "constant") and not given:
         yield _at(q.name, "KIR-V021", f"the tensor '{q.name}' is in {q.of.space} memory",
                   needs="global or constant memory; a tile of metas, which a helper is given, in a fragment")
