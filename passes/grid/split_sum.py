@@ -155,6 +155,8 @@ class SplitSum(Pass):
             told = _roots(c.args[0], lets)
             if axis.name in told or not others <= told or any(isinstance(x, n.Load) for i in c.args[0].index for x in walk(i)):
                 return Miss("the places that the CTAs add to are not those of the other axes of the grid")
+            if build.is_const(node.threads, 1) and any(isinstance(i, n.Expr) and shape_of(i.type) for i in c.args[0].index):
+                return Miss("its elements are not updated one after the other yet")
             if _may_meet(c.args[0], lets):
                 return Miss("elements of one update may be added to one place, one after the other: a store keeps the last")
         if _meets(node.body) or any(isinstance(s, n.Jump) for s in statements(node.body)):
