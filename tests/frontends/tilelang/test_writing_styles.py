@@ -555,7 +555,8 @@ def test_functions_of_cuda_source_that_are_one_asm_are_read_and_written(tmp_path
     assert "T.import_source(" in text and "kir_prefetch_l2" in text and '"__expf"' in text and "scale[()]" in text
     assert same_program(program, TileLangFrontend().parse_text(tmp_path / "again.py", text, "kernel"))
     for old, new, why in (("    return 0;", "    for (;;) {}", "CUDA source that is put in front"), ("prefetch.global.L2 [%0]", "bra NEXT", "inline asm"),
-                          (': : "l"(__cvta', ': "=r"(out) : "l"(__cvta', "CUDA source that is put in front"), ('"ahead", T', '"other", T', "a function of CUDA source")):
+                          (': : "l"(__cvta', ': "=r"(out) : "l"(__cvta', "CUDA source that is put in front"),
+                          ('"ahead", T', '"other", T', "a function of CUDA source")):
         assert any(why in reason for reason in opaque(read(written(tmp_path, HINTED.replace(old, new))))), new
 
 
