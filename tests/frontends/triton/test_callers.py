@@ -301,3 +301,15 @@ def test_a_helper_is_read_under_the_launch_of_a_kernel_that_calls_it(tmp_path: P
     unlaunched = COUNTED[: COUNTED.index("def host")]
     (tmp_path / "source.py").write_text("import triton\nimport triton.language as tl\n" + unlaunched)
     assert TritonFrontend().as_called(tmp_path / "source.py", "length") is None
+
+
+def test_a_text_that_a_parameter_has_by_default_is_said_as_triton_takes_it(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(x, y, MODE: tl.constexpr = "twice", B: tl.constexpr = 64):
+    v = tl.load(x + tl.arange(0, B))
+    if MODE == "twice":
+        v = v * 2
+    tl.store(y + tl.arange(0, B), v)
+"""
+    assert "MODE: tl.constexpr = 'twice'," in written_back(tmp_path, source)  # under a word in quotes Triton makes a tensor of what is given by default
