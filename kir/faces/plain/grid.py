@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import permutations
 
 from kir.analysis.facts import Facts
 from kir.analysis.normal.normal_form import is_pure
@@ -47,15 +48,29 @@ def flattened(k: n.Kernel, known: Facts, fresh: Callable[[str], str], aliased: b
     return k
 
 
-def untangled(k: n.Kernel, known: Facts, fresh: Callable[[str], str], aliased: bool) -> n.Kernel:
-    """The kernel with two loops of its outermost nest made one, which do not stand beside each other; itself where none are."""
-    nest = list(_nest(k.body)) if len(k.body) == 1 and not aliased else []
-    for at, outer in enumerate(nest):
-        for depth in range(at + 2, len(nest)):
-            body = _outside(outer.body, depth - at - 1)
-            if (made := whole(outer.var, nest[depth], outer.hi, body, known, fresh)) is not None and _apart(made[2], made[0].name):
-                return replace(k, body=_inside(k.body, at, replace(outer, var=made[0], hi=made[1], body=made[2])))
-    return k
+def untangled(s: n.For, known: Facts, fresh: Callable[[str], str], aliased: bool) -> n.For:
+    """A nest of loops with two of them made one that do not stand in the order of tile and place in the tile, where its rounds are apart; itself where none
+    are."""
+    nest = list(_nest((s,)))
+    counters = {loop.var.name for loop in nest}
+    free = [k for k, loop in enumerate(nest) if counters.isdisjoint(names_read(loop.hi))]
+    for outer, inner in permutations(free if not aliased and len(nest) > 1 else (), 2):
+        first, last = sorted((outer, inner))
+        body = _outside(_outside((s,), last), first)
+        for _ in range(first):
+            body = _inner(body)
+        made = whole(nest[outer].var, nest[inner], nest[outer].hi, body, known, fresh)
+        if made is not None and _apart(made[2], made[0].name):
+            whole_nest = _inside((s,), first, replace(nest[first], var=made[0], hi=made[1], body=made[2]))[0]
+            assert isinstance(whole_nest, n.For)
+            return whole_nest
+    return s
+
+
+def _inner(body: n.Block) -> n.Block:
+    s = body[0]
+    assert isinstance(s, n.For)
+    return s.body
 
 
 def divided(k: n.Kernel, known: Facts, fresh: Callable[[str], str]) -> n.Kernel:

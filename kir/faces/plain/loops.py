@@ -218,7 +218,7 @@ def whole(outer: n.Var, inner: n.For, count: n.Expr, body: n.Block, known: Facts
     c = build.cast(inner.hi, outer.of) if isinstance(outer.of, DType) else inner.hi
     total = simplify(build.mul(count, c), known)
     var = n.Var(fresh(inner.var.name if len(inner.var.name) > LETTERS else "turn"), outer.of)
-    made = tuple(substitute(x, {inner.var.name: build.sub(var, build.mul(outer, c))}) for x in body)
+    made = tuple(substitute(_to_the_place(x, outer, inner.var, c, known), {inner.var.name: build.sub(var, build.mul(outer, c))}) for x in body)
     if any(outer.name in names_read(x) for x in made):
         facts = known.ranging(var, build.const(0, I32), total)
         made = tuple(simplified(x, facts) for x in made)
@@ -230,8 +230,28 @@ def whole(outer: n.Var, inner: n.For, count: n.Expr, body: n.Block, known: Facts
     return (var, total, made) if known.is_exact(total) or _stays_below(count, c) else None
 
 
+def _to_the_place(s: n.Stmt, outer: n.Var, inner: n.Var, c: n.Expr, known: Facts) -> n.Stmt:
+    """A statement in which what is asked of a tile is asked of each place in it, where both are the same: a tile that begins below a multiple of its extent
+    ends there or below."""
+    by = build.int_value(c)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not (isinstance(new, n.Binary) and new.op == "lt" and new.a.type == inner.of and outer.name in names_read(new.a) and isinstance(new.type, DType)):
+            return new
+        if by is None or {inner.name, outer.name} & names_read(new.b) or inner.name in names_read(new.a):
+            return new
+        return build.compare("lt", build.add(new.a, inner), new.b) if known.divides(by, new.a) and known.divides(by, new.b) else new
+    made = transform(s, leave, lambda x: outer.name in names_read(x))
+    assert isinstance(made, n.Stmt)
+    return made
+
+
 def _covers(count: n.Expr, c: n.Expr, end: n.Expr) -> bool:
     """Whether so many tiles reach the end: ceildiv(end, c) of them, however that is written."""
+    terms = list(build.polynomial(build.mul(count, c)).items())
+    if len(terms) == 1 and len(terms[0][0]) == 1 and isinstance(q := terms[0][0][0], n.Binary) and q.op == "ceildiv" and q.a == end:
+        by = build.int_value(q.b)
+        return by is not None and 0 < by <= terms[0][1]
     if not isinstance(count, n.Binary) or count.b != c or count.op not in ("ceildiv", "floordiv", "tdiv"):
         return False
     return count.a == (end if count.op == "ceildiv" else build.sub(build.add(end, c), 1))

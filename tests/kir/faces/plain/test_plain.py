@@ -82,6 +82,17 @@ kernel main grid (i: 1) threads 1
   for j in 0..n
     Y[n - j - 1] = X[n - j - 1]
 """)
+VECTORS = ("size rows: i32; size d: i32; in X: f32[rows, d]; out Y: f32[rows, d]; fact rows >= 1; fact d % 4 == 0; fact d >= 4", """
+kernel main grid (row: rows) threads 1
+  for t_item in 0..8
+    for i in 0..ceildiv(d, 32)
+      for v in 0..4
+        Y[row, i * 32 + t_item * 4 + v] = load(X[row, i * 32 + t_item * 4 + v] where i * 32 + t_item * 4 < d else 0.0) where i * 32 + t_item * 4 < d
+""", """
+kernel main grid (row: rows) threads 1
+  for i in 0..d
+    Y[row, i] = X[row, i]
+""")
 SIZES: Mapping[str, tuple[int, ...]] = {"n": (3, 64, 130), "M": (8, 16, 8), "N": (16, 8, 8), "K": (4, 8, 12), "R": (1, 3, 5), "C": (2, 7, 1),
                                         "rows": (1, 9, 40), "d": (4, 8, 12)}
 
@@ -108,7 +119,8 @@ def same(header: str, body: str) -> str:
     return written
 
 
-@pytest.mark.parametrize("case", [SAXPY, GEMM, LEAVINGS, ROWS, LAST], ids=["saxpy", "gemm", "leavings", "rows", "last"])
+@pytest.mark.parametrize("case", [SAXPY, GEMM, LEAVINGS, ROWS, VECTORS, LAST],
+                         ids=["saxpy", "gemm", "leavings", "rows", "vectors", "last"])
 def test_tiles_are_joined_and_what_changes_nothing_leaves(case: tuple[str, str, str]) -> None:
     header, body, after = case
     written = same(header, body)
@@ -125,6 +137,7 @@ COUNTED = f"{N}; inout C: i32[1]"
     (N, "if b * 64 + t < n\n      Y[(b * 64 + t) // 2] = X[b * 64 + t]", "for"),  # two rounds write one place
     (N, "if b * 64 + t < n\n      let old = atomic_add(&Y[0], X[b * 64 + t])\n      Y[b * 64 + t] = old", "for"),  # the order is seen
     (COUNTED, "if b * 64 + t < n\n      atomic_add(&C[0], 1)\n      Y[b * 64 + t] = cast(C[0], f32)", "for"),  # so is how far the others are
+    (N, "if b * 64 < n\n      Y[min(b * 64 + t, n - 1)] = X[0]", "for"),  # a tile that begins inside need not end there
     (V, "Y[b * 64 + (t + 1) % 64] = X[b * 64 + t]", "for"),  # the round's number alone is asked for
     (N, "if b * 64 + t < n\n      if X[b * 64 + t] > 0.0\n        break\n      Y[b * 64 + t] = 1.0", "break"),  # rounds that are left early
     (N, "if t < 3\n      Y[0] = X[0]\n    Y[0] = Y[0] + X[0]", "0..64"),  # something happens in every round
