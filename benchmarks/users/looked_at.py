@@ -157,17 +157,19 @@ def page(rows: Sequence[Row], on: str) -> str:
     """The page of rows that were walked on a machine."""
     whole = sum(r.ended == "naive" for r in rows)
     lines = ["# Lineages, read", "", INTRO.rstrip(), "",
-             f"Made by `python -m benchmarks.users.looked_at page` from walks of `.. walk OUT` on {on}, beside other work: {whole} of {len(rows)} end in N.",
+             f"Made by `python -m benchmarks.users.looked_at page` from walks of `.. walk OUT` on {on}, beside other work:",
+             f"{whole} of {len(rows)} end in N.",
              "Seconds are the processors' own (of the clock), compilers included and nothing kept from before. The last column is what a reader notices.", "",
-             "| surface | kernel | steps | change the code | seconds | lines of N, in plain words | noticed |", "| --- | --- | ---: | ---: | ---: | ---: | --- |"]
+             "| surface | kernel | steps | change the code | seconds | lines of N, in plain words | noticed |",
+             "| --- | --- | ---: | ---: | ---: | ---: | --- |"]
     for r in rows:
         count = f"{len(r.naive.splitlines())}, {len(r.plain.splitlines())}" if r.ended == "naive" else f"not naive ({r.ended})"
         lines.append(f"| {r.surface} | `{r.kernel}` | {len(r.steps)} | {r.realized} | {r.own:.0f} ({r.wall:.0f}) | {count} | {KERNELS.get(r.kernel, '')} |")
     lines += ["", FOUND.rstrip(), ""]
     shown = next((r for r in rows if r.kernel.endswith(SHOWN)), None)
     if shown is not None:
-        lines += [f"## One of them: `{shown.kernel}`", "", "What it computes, in plain words (`kir explain FILE::KERNEL`):", "", "```text", shown.plain, "```", "",
-                  "From there to the package's kernel (`kir lineage FILE::KERNEL -o DIR`, `kir diff DIR --step N`):", ""]
+        lines += [f"## One of them: `{shown.kernel}`", "", "What it computes, in plain words (`kir explain FILE::KERNEL`):", "",
+                  "```text", shown.plain, "```", "", "From there to the package's kernel (`kir lineage FILE::KERNEL -o DIR`, `kir diff DIR --step N`):", ""]
         for number, step in enumerate(shown.steps, 1):
             lines += [f"{number}. `{step.step}`: {step.claim} Right because {'; '.join(step.conditions) or 'nothing is asked'}.", "",
                       "```diff", *step.changed, "```", ""]

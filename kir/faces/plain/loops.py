@@ -216,6 +216,8 @@ def whole(outer: n.Var, inner: n.For, count: n.Expr, body: n.Block, known: Facts
     if outer.name in names_read(inner.hi):
         return None
     c = build.cast(inner.hi, outer.of) if isinstance(outer.of, DType) else inner.hi
+    if not _beside(body, outer, inner.var, build.int_value(c)):
+        return None
     total = simplify(build.mul(count, c), known)
     var = n.Var(fresh(inner.var.name if len(inner.var.name) > LETTERS else "turn"), outer.of)
     made = tuple(substitute(_to_the_place(x, outer, inner.var, c, known), {inner.var.name: build.sub(var, build.mul(outer, c))}) for x in body)
@@ -228,6 +230,21 @@ def whole(outer: n.Var, inner: n.For, count: n.Expr, body: n.Block, known: Facts
         if _covers(count, c, end) or at_most(end, total, known):
             return var, end, made
     return (var, total, made) if known.is_exact(total) or _stays_below(count, c) else None
+
+
+def _beside(body: n.Block, outer: n.Var, inner: n.Var, c: int | None) -> bool:
+    """Whether some place is a sum of both counters, the outer one as often as there are rounds of the inner one; nothing else can be one counter."""
+    for s in body:
+        for x in walk(s):
+            compared = isinstance(x, n.Binary) and x.op in n.COMPARISONS
+            if not (compared or isinstance(x, n.Region)) or not {outer.name, inner.name} <= names_read(x):
+                continue
+            for i in x.index if isinstance(x, n.Region) else (x.a, x.b) if isinstance(x, n.Binary) else ():
+                terms = build.polynomial(i) if isinstance(i, n.Expr) else {}
+                if isinstance(i, n.Expr) and {outer.name, inner.name} <= names_read(i) and (c is None or not terms.get((inner,)) or (
+                        terms.get((outer,)) == c * terms[(inner,)])):
+                    return True
+    return not any(inner.name in names_read(s) for s in body)
 
 
 def _to_the_place(s: n.Stmt, outer: n.Var, inner: n.Var, c: n.Expr, known: Facts) -> n.Stmt:
