@@ -37,16 +37,26 @@ SHOWN = "rms_norm_kernel"
 NEAR = 1
 """Lines around what a step changes."""
 KERNELS: dict[str, str] = {
-    "liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel": "",
-    "liger_kernel:ops/rope.py::_triton_rope": "",
-    "fla:ops/hgrn/fused_recurrent.py::fused_recurrent_hgrn_fwd_kernel": "",
-    "flag_gems:ops/addmv.py::addmv_kernel": "",
-    "tile_kernels:moe/normalize_weight_kernel.py::normalize_weight_kernel": "",
-    "tile_kernels:moe/group_count_kernel.py::group_count_kernel": "",
-    "flash_qla:ops/utils/group_reduce.py::tilelang_group_reduce_vector_kernel": "",
-    "flashinfer:data/include/flashinfer/norm.cuh::RMSNormKernel": "",
-    "vllm==0.6.3:csrc/layernorm_kernels.cu::rms_norm_kernel": "",
-    "llama_cpp_python==0.3.36:vendor/llama.cpp/ggml/src/ggml-cuda/diagmask.cu::diag_mask_inf_f32": "",
+    "liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel":
+        "threads come first (4 times slower until rows are shared out); each `reuse-operand` is a name of the source come back",
+    "liger_kernel:ops/rope.py::_triton_rope":
+        "Q and K are told apart in two nests; both are read through flat views, since they are written in place",
+    "fla:ops/hgrn/fused_recurrent.py::fused_recurrent_hgrn_fwd_kernel":
+        "the recurrence in four lines; its `for _ in range(T)` is a counter of time, `t`",
+    "flag_gems:ops/addmv.py::addmv_kernel":
+        "`defer-reduction` is the heart: a tile of partial sums, added up once after the loop",
+    "tile_kernels:moe/normalize_weight_kernel.py::normalize_weight_kernel":
+        "two unrolled loops and an array in registers; one token a thread",
+    "tile_kernels:moe/group_count_kernel.py::group_count_kernel":
+        "a histogram: counts in shared memory first (`privatize-atomics`); its loop over threads strides, and stays two loops",
+    "flash_qla:ops/utils/group_reduce.py::tilelang_group_reduce_vector_kernel":
+        "sums of a group of heads; one mask stays, for which `H // 64 * 64 <= H` would have to be used",
+    "flashinfer:data/include/flashinfer/norm.cuh::RMSNormKernel":
+        "two levels of shuffles taken apart; the sum keeps the order of its threads, for the order is its value",
+    "vllm==0.6.3:csrc/layernorm_kernels.cu::rms_norm_kernel":
+        "the tree is CUB's `BlockReduce`, read as what it does; below, step by step",
+    "llama_cpp_python==0.3.36:vendor/llama.cpp/ggml/src/ggml-cuda/diagmask.cu::diag_mask_inf_f32":
+        "threads and an early return, no more; shapes as `kir bind --ask --yes` proposes them",
 }
 """The kernels, and what a reader notices."""
 INTRO = """\
@@ -58,6 +68,22 @@ FOUND = """\
 
 | what a reader met | now |
 | --- | --- |
+| N kept the cuts of its tiles (`grid (i_d: 2)`, `for i in 0..32`, `x[i_n, _, i + i_d * 32]`), masks, loops of one round, casts to 64 bits, names as `acc_1` \
+| `kir explain` and the report tell it in plain words; N itself is as it was |
+| texts that were not true of every step: of "several places" for a value that one needs, of tiles where there were none yet | say what is true of each |
+| `group_count`: a first step of 1,794 times, for N was modelled with 512 rounds of a loop and the rest with 8 | all states at the same sizes |
+| steps that looked alike (`mask-tail`, twice), `_triton_rope` without its first letter, a budget of 31.4871 s \
+| each step with its place; as in the source; 31.5 s |
+| facts that others imply (`min(n, 64) <= 64`) | left out in plain words |
+| errors without a way on: shapes left open, an assumed window of 1,024 | `--yes` takes what is proposed; `kir bind --ask` is named |
+
+## Left
+
+- A sum over threads that stride keeps its order, and so its three loops: the order of a sum of floats is its value.
+- Tensors that are read and written in place are read through flat views where a row is a product of sizes.
+- Kernels tried that are not in the table. Without a launch that says all: FlagGems' `bmm` and `softmax`, LigerKernel's backward layer norm. Not to N:
+  fusedtok 2.5.0's `rope`, `rmsnorm` and `softmax_reg`, vLLM's `fused_add_rms_norm`. Refused: tile_kernels' `mask_indices_by_tp`, whose indices are taken
+  for `f32`; fusedtok's `layernorm`, rightly: `block_reduce_sum` reads `shared[0]` behind its last barrier, and its next call writes there (KIR-I014).
 """
 
 
