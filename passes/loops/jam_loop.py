@@ -69,7 +69,7 @@ class JamLoop(Pass):
 
     intent: ClassVar[str] = "register-tile"
     catalogue: ClassVar[tuple[int, ...]] = (50,)
-    claim: ClassVar[str] = "An operand that several iterations need is read once for all of them, and their sums do not wait for one another."
+    claim: ClassVar[str] = "Iterations go forward together: their sums do not wait for one another, and what several of them need is read once."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P928", "validity", "aliasing", "no iteration touches what another one writes", _apart),)
 

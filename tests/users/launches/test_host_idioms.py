@@ -358,6 +358,26 @@ def test_every_question_has_a_proposal(tmp_path: Path, capsys: pytest.CaptureFix
     assert code == 0 and "B = 64" in text and "HAS_SCALE = false" in text and 'grid = ["ceildiv(n, B)"]' in text and '"?"' not in text, err
 
 
+ELSEWHERE = """
+__global__ void scaled(const float * x, float * y, const int k) {
+    const int i = blockDim.x*blockIdx.x + threadIdx.x;
+    if (i >= k) { return; }
+    y[i] = 2.0f * x[i];
+}
+static void go(const float * x, float * y, const int k, cudaStream_t stream) {
+    const launch_params params = launch_params(blocks_of(k), PER_BLOCK, 0, stream);
+    launch_with(scaled, params, x, y, k);
+}
+"""
+
+
+def test_the_proposed_grid_has_a_thread_for_each_thing_and_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.cu").write_text(ELSEWHERE, encoding="utf-8")
+    code, _, err = called(capsys, "bind", str(tmp_path / "k.cu"), "--ask", "--yes", "-o", str(tmp_path / "k.toml"))
+    text = (tmp_path / "k.toml").read_text(encoding="utf-8")
+    assert code == 0 and 'grid = ["ceildiv(k, 256)"]' in text and "threads_x = 256" in text, err + text
+
+
 ALIKE = """
 import torch
 import triton
