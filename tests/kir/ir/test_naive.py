@@ -302,7 +302,8 @@ HELD = {
     "a number that is made of an element and goes back to it": ({"update": "      register x: f32 = h[i]\n      x = x + K[t, i]\n      h[i] = x"}, True),
     "the next state, beside the one that it is computed from": ({"update": NEXT, "given": "O[t, 0] = o\n    for i_3 in 0..4\n      h[i_3] = next[i_3]"}, True),
     "elements that wait for nothing": ({"update": NEXT.replace("h[j]", "h[i]"), "given": "O[t, 0] = o\n    for i_3 in 0..4\n      h[i_3] = next[i_3]"}, False),
-    "a row that is not needed once the state changes": ({"update": NEXT, "given": "O[t, 0] = o + next[1]\n    for i_3 in 0..4\n      h[i_3] = h[i_3] * 0.5"}, False),
+    "a row that is not needed once the state changes": ({"update": NEXT,
+                                                         "given": "O[t, 0] = o + next[1]\n    for i_3 in 0..4\n      h[i_3] = h[i_3] * 0.5"}, False),
     "sums that are only used at the end": ({"along": "pass", "given": "O[t, 0] = V[t, 0]\n  register all: f32 = 0.0\n  for i_2 in 0..4\n"
                                             "    all = all + h[i_2]\n  H[0] = all"}, False),
 }
