@@ -28,10 +28,11 @@ from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.ir.rules.verify import verify
 from kir.ir.visit import walk
 from kir.lineage.records.folder import Folder
 from kir.surface import Translated, backend
-from kir.surface.reading import load_expert, manifest
+from kir.surface.reading import load_expert, manifest, read_source
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tables" / "ptx-reading.md"
@@ -39,7 +40,7 @@ SURFACES, TARGETS = ("cuda", "triton", "tilelang"), ("sm_80", "sm_90a")
 TOOLS = {"cuda": "nvcc (CUDA)", "triton": "Triton", "tilelang": "TileLang, nvcc"}
 HEAD = """Made by `python -m benchmarks.surfaces.ptx_reading compile --at FOLDER`, then `page --at FOLDER --write`: every program of `skills/problems`,
 `skills/experts` and `skills/lineages` (their experts), and every kernel of a package in `tests/zoo.toml`, is compiled to PTX for both targets by each backend
-that can say it, with no GPU. A kernel is read where nothing of it stays text, under the launch that it was compiled for.
+that can say it, with no GPU. A kernel is read where nothing of it stays text and the program is well-formed, under the launch that it was compiled for.
 nvcc 13.0, Triton 3.6, TileLang 0.1.15."""
 
 
@@ -132,10 +133,11 @@ def reason(row: dict[str, Any], made: Translated, folder: Path) -> str:
     whole = parse_program(row["program"], row["name"])
     binding.write_text(binding_text(replace(whole, kernels=tuple(k for k in whole.kernels if k.name == made.kernel)), made))
     try:
-        program = load_expert(f"{file}::{made.function}", binding).program
+        program = read_source(f"{file}::{made.function}", binding).program
+        wrong = [f"{d.id}: {d.message}" for d in verify(parse_program(program_text(program), row["name"]), paired=False)]
     except KirError as refused:
         return f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
-    return next((x.reason for k in program.kernels for x in walk(k) if isinstance(x, n.Opaque)), "")
+    return next((x.reason for k in program.kernels for x in walk(k) if isinstance(x, n.Opaque)), wrong[0] if wrong else "")
 
 
 def measured(at: Path, only: str) -> Iterator[tuple[dict[str, Any], Translated, str]]:
