@@ -429,7 +429,7 @@ $L__1:
 
 
 def test_a_tensor_that_is_reached_by_a_map_and_by_its_address_is_one(tmp_path: Path) -> None:
-    program = bound(tmp_path, "both", BOTH, """kernel = "both"
+    program = bound(tmp_path, "both", BOTH.replace(" s[128]", " $s$0[128]").replace("%r3, s;", "%r3, $s$0;"), """kernel = "both"
 sizes = ["M"]
 grid = ["ceildiv(M, 8)"]
 [metas]
