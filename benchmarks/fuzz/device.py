@@ -18,6 +18,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import sys
 import time
 import warnings
@@ -283,9 +284,17 @@ def page(state: dict[str, Any]) -> str:
              f"processes ({60 * ran / max(state['seconds'], 1e-9):,.0f} a minute){of_the_last_day(state.get('days', {}))}.", "",
              f"| surface | {' | '.join(WORDS)} |", f"| --- |{' ---: |' * len(WORDS)}"]
     lines += ["| " + " | ".join([s, *(f"{counts[s + ': ' + w]:,}" for w in WORDS)]) + " |" for s in SHARES]
-    lines += ["", "| surface | seed | form | dtype | what | in words | mended |", "| --- | ---: | --- | --- | --- | --- | --- |"]
-    rows = [[*row, "yes" if i < state["mended"] else "no"] for i, row in enumerate(state["faults"])]
-    lines += ["| " + " | ".join(" ".join(str(x).replace("|", "/").split()) for x in row) + " |" for row in rows[:KEPT]] or ["| none | | | | | | |"]
+    lines += ["", "| surface | what | in words, of the first | programs | first seed | forms | mended |", "| --- | --- | --- | ---: | ---: | --- | --- |"]
+    kinds: dict[tuple[str, ...], list[tuple[int, Any]]] = {}
+    for i, row in enumerate(state["faults"]):
+        surface, _, form, _, what, why = row
+        alike = form if what == "other values" else re.sub(r"[-+]?[0-9][0-9.e+-]*", "0", why)
+        kinds.setdefault((surface, what, alike), []).append((i, row))
+    for (surface, what, _), found in list(kinds.items())[:KEPT]:
+        said = " ".join(str(found[0][1][5]).replace("|", "/").split())
+        forms, mended = ", ".join(sorted({row[2] for _, row in found})), all(i < state["mended"] for i, _ in found)
+        lines.append(f"| {surface} | {what} | {said} | {len(found):,} | {min(row[1] for _, row in found)} | {forms} | {'yes' if mended else 'no'} |")
+    lines += [] if kinds else ["| none | | | | | | |"]
     return "\n".join(lines) + "\n"
 
 
