@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, partial
 from multiprocessing import get_context
 from multiprocessing.util import Finalize
@@ -206,8 +206,10 @@ def measure(names: Collection[str], seconds: float) -> None:
 
 
 def kept() -> list[Judged]:
-    """What was measured."""
-    return [Judged(**json.loads(line)) for line in KEPT.read_text(encoding="utf-8").splitlines()] if KEPT.exists() else []
+    """What was measured of states that a lineage has now, by the numbers that they have there: recorded again with a step more, it has most of them still."""
+    rows = [Judged(**json.loads(line)) for line in KEPT.read_text(encoding="utf-8").splitlines()] if KEPT.exists() else []
+    numbers = {(f.root.name, state.content): number for f in of_workloads() for number, state in enumerate(_record(f.root).states)}
+    return [replace(r, state=numbers[r.lineage, r.program]) for r in rows if (r.lineage, r.program) in numbers]
 
 
 def page(rows: Sequence[Judged]) -> str:

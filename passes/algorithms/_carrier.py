@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice, permutations
+from itertools import chain, islice, permutations, product
 from typing import TYPE_CHECKING, ClassVar
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError
+from kir.base.diagnostic import KirError, error
 from kir.ir import nodes as n
 from kir.ir.build import is_const
 from kir.ir.canonical import alpha_equal
@@ -22,8 +22,10 @@ from kir.ir.visit import once, regions, statements, transform, updated
 from kir.lineage.carrier import Contract, fill
 from kir.lineage.carrier.cutting import CannotOutline, Outline, answer_of, outlines
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.base import found_sites
 from kir.rewrite.edit import kernel_of, replace_kernel
 from kir.rewrite.match import matched_as, params_as
+from kir.rewrite.registry import pass_class
 
 GATED = "the contract's shapes and inputs"
 """What an answer was judged on: the gate runs it, and proves nothing of other inputs."""
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 class Carrier(Pass):
     """`answer` is the name, hash or first digits of a hash of the answer; without one the hole stays open. `kernel` is the name of the
     kernel that computes it the naive way; `naive` is the hash of how that is written, where it is not as the contract's own program. `order`: of
-    an answer's kernel the grid axes are put in that order, in which those that number instances need not be last."""
+    an answer's kernel the grid axes are put in that order, in which those that number instances need not be last. `asks`: what all kernels of the answer ask
+    of their surface's compiler (`tl_disable_thread_storage_sync=true`), as `surface-option` would of each."""
 
     carrier: ClassVar[Contract]
 
@@ -44,6 +47,7 @@ class Carrier(Pass):
     kernel: str = "main"
     naive: str = ""
     order: tuple[int, ...] = ()
+    asks: tuple[str, ...] = ()
 
     # ------------------------------------------------------------------------------------------------------------- forward
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -51,6 +55,15 @@ class Carrier(Pass):
         same with one thread in other words."""
         if not isinstance(node, n.Kernel) or not self._may_be_here(program):
             return None
+        found = self._found(program, path, node)
+        if self.asks and isinstance(found, Site):
+            try:
+                self._filled(found)
+            except KirError as refused:
+                return Miss(refused.diagnostics[0].message)
+        return found
+
+    def _found(self, program: n.Program, path: Path, node: n.Kernel) -> Site | Miss | None:
         near = ""
         ways = tuple(outlines(self.carrier, program, (node.name,), node.name))
         for outline in ways:
@@ -70,14 +83,21 @@ class Carrier(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The hole, and the answer in it."""
-        outline = site.captures["outline"] if "outline" in site.captures else _again(self, program, site.path).captures["outline"]
+        made = self._filled(site if "outline" in site.captures else _again(self, program, site.path))
         at = [k.name for k in program.kernels].index(str(site.path[0]))
-        made = outline.holed
+        return Rewritten(made, (made.kernels[at].name,), {site.path: ((made.kernels[at].name,),)})
+
+    def _filled(self, site: Site) -> n.Program:
+        """The program with the hole, and what fills it. Raises KirError where the answer's kernels may not ask for what they are to."""
+        outline: Outline = site.captures["outline"]
+        made, at = outline.holed, [k.name for k in outline.holed.kernels].index(str(outline.path[0]))
         if self.answer:
             from kir.lineage.carrier.recognition import known
+            more = len(made.kernels) - 1
             made = fill(self.carrier, made, outline.path, known(self.carrier, self.answer, outline.dtype).program, verified=False)
             made = _in_order(made, made.kernels[at], self.order)
-        return Rewritten(made, (made.kernels[at].name,), {site.path: ((made.kernels[at].name,),)})
+            made = asking(made, tuple(k.name for k in made.kernels[at:len(made.kernels) - (more - at)]), self.asks)
+        return made
 
     # ------------------------------------------------------------------------------------------------------------ backward
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -95,11 +115,14 @@ class Carrier(Pass):
             with suppress(KirError):
                 if any(self._is_naive(turned, outline) for outline in ways):
                     return None
-            for look in (self._recorded, self._recognized):
-                for outline in ways:
-                    found = look(turned, outline)
+            asks, bare = asked_of(program, names)
+            others = self._ways(bare, names, name) if asks else ((), bare, ())
+            for look, mine, (axes, whole, outlined) in ((self._recorded, (), (order, turned, ways)), (self._recorded, asks, others),
+                                                        (self._recognized, (), (order, turned, ways))):
+                for outline in outlined:
+                    found = look(whole, outline)
                     if isinstance(found, str) and found:
-                        return Site(path, replace(self, answer=found, kernel=name, order=order), {"outline": outline})
+                        return Site(path, replace(self, answer=found, kernel=name, order=axes, asks=mine), {"outline": outline})
                     near = near or (found.reason if isinstance(found, Miss) else "")
         return Miss(near) if near else None
 
@@ -197,6 +220,29 @@ def _in_order(program: n.Program, kernel: n.Kernel, order: tuple[int, ...]) -> n
     if sorted(order) != list(range(len(kernel.grid))):
         return program
     return replace_kernel(program, kernel.name, replace(kernel, grid=tuple(kernel.grid[k] for k in order)))
+
+
+def asking(program: n.Program, kernels: tuple[str, ...], asks: tuple[str, ...]) -> n.Program:
+    """A program of which some kernels ask their surface's compiler for something. Raises KirError KIR-R004 where one may not."""
+    for name, (option, _, value) in product(kernels, (text.partition("=") for text in asks)):
+        item = pass_class("surface-option").with_options({"option": option, "value": value})
+        found = item.match(program, (name,), kernel_of(program, (name,)))
+        if not isinstance(found, Site):
+            raise error("KIR-R004", f"'{name}' may not ask for {option}={value}" + (f": {found.reason}" if isinstance(found, Miss) else ""), anchor=name)
+        program = item.optimize(program, found).program
+    return program
+
+
+def asked_of(program: n.Program, kernels: tuple[str, ...]) -> tuple[tuple[str, ...], n.Program]:
+    """What all of some kernels ask of their surface's compiler, and the program in which they do not; nothing where they ask for different things."""
+    found = [tuple(found_sites(pass_class("surface-option")().match_inverse(program, (k.name,), k))) if k.attrs else ()
+             for k in program.kernels if k.name in kernels]
+    texts = {tuple(f"{site.params.options()['option']}={site.params.options()['value']}" for site in each) for each in found}
+    if len(texts) != 1 or texts == {()}:
+        return (), program
+    for site in chain.from_iterable(found):
+        program = site.params.deoptimize(program, site).program
+    return texts.pop(), program
 
 
 def _labelled_as(program: n.Program, name: str, before: n.Kernel) -> n.Program:

@@ -6,7 +6,7 @@ larger sums.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text, name_text
 from kir.ir.types import DType, Type
-from kir.ir.visit import names_read, substitute, transform, walk
+from kir.ir.visit import blocks_of, names_read, substitute, transform, walk
 from kir.rewrite.match import fresh_var, matched_as
 from kir.rewrite.match.materialize import is_pure
 
@@ -103,8 +103,10 @@ def texts(named: tuple[Named, ...], names: Mapping[str, str]) -> tuple[str, ...]
     return tuple(out)
 
 
-def with_names(kernel: n.Kernel, named: tuple[str, ...], taken: set[str]) -> n.Kernel:
-    """The kernel of one loop over threads, with values computed by name as the texts say. Raises Unnamed."""
+def with_names(kernel: n.Kernel, named: tuple[str, ...], taken: set[str]) -> tuple[n.Kernel, tuple[str, ...]]:
+    """The kernel of one loop over threads, with values computed by name as the texts say, and the texts: where the loop over that variable computes no such
+    value (loops are numbered as they stand, and statements may stand in another order), it is computed in the innermost one that does, which the texts
+    that come back name. Raises Unnamed."""
     loop = matched_as(kernel.body[-1], n.For)
     known: dict[str, Type] = {x.name: x.of for s in kernel.body for x in walk(s) if isinstance(x, n.Var) and isinstance(x.of, DType)}
     expanded: dict[str, n.Expr] = {}
@@ -117,13 +119,34 @@ def with_names(kernel: n.Kernel, named: tuple[str, ...], taken: set[str]) -> n.K
         expanded[f"{KEPT}{k}"] = divided(substitute(value, expanded))
         values.append((scope, name, substitute(value, spoken)))
         spoken[f"{KEPT}{k}"] = name
-    body = loop.body
+    body, as_told = loop.body, True
     own = {name.name for _, name, _ in values}
     for k, (scope, name, value) in reversed(list(enumerate(values))):
-        body, found = _introduced(body, scope, (n.Let((name.name,), value), expanded[f"{KEPT}{k}"], name), own)
-        if not found:
+        meant = expanded[f"{KEPT}{k}"]
+        for there in (scope, *(_loops(body, names_read(value) - {scope}) if scope else ())):
+            moved = {scope: n.Var(there, value.type)}
+            made, found = _introduced(body, there, (n.Let((name.name,), substitute(value, moved)), substitute(meant, moved), name), own)
+            if found:
+                break
+        else:
             raise Unnamed(expr_text(value))
-    return replace(kernel, body=(*kernel.body[:-1], replace(loop, body=body)))
+        body, as_told = made, as_told and there == scope
+    return replace(kernel, body=(*kernel.body[:-1], replace(loop, body=body))), named if as_told else texts(without_names(body, loop.var)[1], {})
+
+
+def _loops(block: n.Block, known: Collection[str]) -> tuple[str, ...]:
+    """The variables of the loops in a block where names are known that are bound outside of them, the innermost first."""
+    found = [(-at, x) for x, at, own in _nested(block, 0) if not own & set(known)]
+    return tuple(x for _, x in sorted(found, key=lambda one: one[0]))
+
+
+def _nested(block: n.Block, depth: int) -> Iterator[tuple[str, int, set[str]]]:
+    """Each loop in a block by its variable, in reading order, with how deep it stands and what its body binds."""
+    for s in block:
+        if isinstance(s, n.For):
+            yield s.var.name, depth, {s.var.name, *bound_names(s.body)}
+        for inner in blocks_of(s):
+            yield from _nested(inner, depth + 1)
 
 
 def _parsed(text: str, known: Mapping[str, Type]) -> tuple[str, n.Expr]:

@@ -93,7 +93,8 @@ class LowerMma(Pass):
         if not isinstance(node, n.Kernel) or not any(isinstance(s, n.Mma) for s in statements(node.body)):
             return None
         try:
-            return Site(path, self, {"made": self._made(program, node)})
+            made, named = self._made(program, node)
+            return Site(path, replace(self, named=named), {"made": made})
         except NotLowered as why:
             return Miss(str(why))
         except NoArithmetic as why:
@@ -105,15 +106,16 @@ class LowerMma(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The code of the kernel's threads."""
-        made = site.captures.get("made") or self._made(program, kernel_of(program, site.path))
+        made = site.captures.get("made") or self._made(program, kernel_of(program, site.path))[0]
         return Rewritten(replace_kernel(program, made.name, made), site.path)
 
-    def _made(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
+    def _made(self, program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, tuple[str, ...]]:
+        """The code of the kernel's threads, and the texts of what it names."""
         made = lowered(program, kernel, self.bare, self.late)
         made = widened(made) if self.padded else made
         made = written_out(program, made) if self.explicit else made
-        made = with_names(made, self.named, names_in(program, made)) if self.named else made
-        return aligned(made, 0, self.align)
+        made, named = with_names(made, self.named, names_in(program, made)) if self.named else (made, ())
+        return aligned(made, 0, self.align), named
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel that is shared memory and one loop over its threads."""

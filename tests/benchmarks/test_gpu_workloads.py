@@ -11,7 +11,7 @@ import sys
 import tomllib
 import weakref
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -417,7 +417,7 @@ def test_candidates_of_a_gemm_that_other_code_compiled_are_made_again(monkeypatc
     assert gemm.prepared(tmp_path) == {} == gemm.prepared(tmp_path, of_any_code=True)
 
 
-def test_each_state_of_a_lineage_is_judged_once_and_its_step_has_a_factor() -> None:
+def test_each_state_of_a_lineage_is_judged_once_and_its_step_has_a_factor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """States that are refused in their surface's words are judged in CUDA's; what is right already is not asked again."""
     folder = next(f for f in measured_steps.of_workloads() if f.root.name == "topk_rows_tilelang")
     asked = list[str]()
@@ -430,13 +430,18 @@ def test_each_state_of_a_lineage_is_judged_once_and_its_step_has_a_factor() -> N
         return not refused, "KIR-B002: no such thing" if refused else "", (1e-6 * 2 ** len(asked), 0.0, 0.0), "NVIDIA H200"
 
     found = [measured_steps.judged(folder, number, judge) for folder, number in measured_steps.waiting((), names=[folder.root.name])]
-    assert asked == ["tilelang", "cuda", "tilelang", "tilelang"] and [r.state for r in found] == [0, 1, 2] and all(r.accepted for r in found)
+    assert asked == ["tilelang", "cuda", "tilelang"] and [r.state for r in found] == [0, 1] and all(r.accepted for r in found)
     left = measured_steps.waiting({r.key for r in found[1:]}, {found[0].key}, [folder.root.name, "topk_triton"])
     assert [(f.root.name, number) for f, number in left] == [("topk_triton", 0), ("topk_triton", 1), (folder.root.name, 0)]
+    lines = [json.dumps(asdict(r)) for r in (replace(found[0], state=4), replace(found[1], program="of a state that is no more"))]
+    (tmp_path / "kept.jsonl").write_text("\n".join(lines))
+    with monkeypatch.context() as patched:
+        patched.setattr(measured_steps, "KEPT", tmp_path / "kept.jsonl")
+        assert measured_steps.kept() == [found[0]], "a state is known by its program, whatever number it had"
     page = measured_steps.page(found)
-    assert "| `topk_rows_tilelang` | topk | tilelang | indexer | 3 | 3 | 16.0 us | 4.0 us (written as CUDA) | 4 | H200, " in page
-    assert page.count(" | 2 |\n") == 2 and measured_steps.main(["other"]) == 2
+    assert "| `topk_rows_tilelang` | topk | tilelang | indexer | 2 | 2 | 8.0 us | 4.0 us (written as CUDA) | 2 | H200, " in page
+    assert page.count(" | 2 |\n") == 1 and measured_steps.main(["other"]) == 2
     told = workloads_report.figures([(folder.read(), folder)])[folder.root.name]
     assert "times as fast (H200)" in told[0] and told[1].startswith("kernels in TileLang beside the fastest reference") and workloads_report.main(["-o"]) == 2
-    refused = [*found[:2], replace(found[2], accepted=False, reason="KIR-G102: not here")]
+    refused = [found[0], replace(found[1], accepted=False, reason="KIR-G102: not here")]
     assert "KIR-G102: not here |" in measured_steps.page(refused)

@@ -2,11 +2,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.faces.api.named import pipeline_of
+from kir.hardware.target import target
 from kir.interp import run as interpret
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
@@ -14,6 +17,11 @@ from kir.learning.tune import load_space
 from kir.lineage.carrier import Contract
 from kir.lineage.carrier.recognition import known
 from kir.lineage.carrier.records import read_record, spelled
+from kir.passes.algorithms._carrier import asked_of
+from kir.problem import load_problem
+from kir.rewrite import Context, run
+from kir.rewrite.driver import sites
+from kir.rewrite.registry import pass_class
 
 CONTRACT = Contract.shipped("radix_select")
 PIPELINES = Path(__file__).parents[4] / "skills" / "pipelines"
@@ -77,3 +85,15 @@ def test_what_is_tuned_are_answers_of_the_family(name: str) -> None:
     space = load_space(PIPELINES / f"topk_{name}.toml")
     listed = read_record(CONTRACT.folder / f"{name}.toml", shipped=True).record.parameters
     assert set(space.parameters) == set(listed) and all(set(values) <= set(listed[key]) for key, values in space.parameters.items())
+
+
+def test_all_kernels_of_an_answer_ask_their_surface_for_the_same_and_are_undone_at_once() -> None:
+    naive, asks = load_problem("topk").naive, 'asks=["tl_disable_thread_storage_sync=true"]'
+    done = run(naive, pipeline_of(f'radix-select{{answer="{SMALL["chunks"]}" {asks}}}@main'), Context(target("sm_90a"))).program
+    assert [dict(k.attrs) for k in done.kernels] == [{"tl_disable_thread_storage_sync": True}] * 4
+    back = next(s for s in sites(pass_class("radix-select").with_options({"answer": SMALL["chunks"]}), done, "backward"))
+    assert asks in str(back.params) and back.params.backward(done, back)[0] == naive
+    other = replace(done, kernels=(replace(done.kernels[0], attrs=()), *done.kernels[1:]))
+    assert asked_of(other, tuple(k.name for k in other.kernels)) == ((), other), "one asks for something else than the others"
+    with pytest.raises(KirError, match="what the CTA does as a whole has no barriers of its own"):
+        run(naive, pipeline_of(f'radix-select{{answer="tiles(tile=4096, threads=256)" {asks}}}@main'), Context(target("sm_90a")))
