@@ -6,13 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kir.gate.cases import RelativeCase, relative_case
+from kir.gate.cases import RelativeCase, relative_case, tensor_names
 from kir.gate.claims import outcomes
+from kir.gate.claims.drawn import never_drawn
 from kir.gate.claims.flow import Flow
 from kir.gate.claims.ways import Way, taken
+from kir.gate.claims.ways import ways as ways_of
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text
+from kir.problem import load_problem
 
 HALVED = """kir 1
 program halved
@@ -108,3 +111,38 @@ def test_what_no_search_brings_about_may_be_drawn_by_the_problem(then: str, draw
     cases = [case(0.25), case(0.75)]
     found = list(outcomes.unseen(program, flow, names, [(judge, Flow(judge), names)], cases, {}, lambda: iter(()), rest=lambda: iter([case(drawn)])))
     assert [said in d.message for d in found] == ([True] if said else [])
+
+
+PARTED = """kir 1
+program parted
+  size G: i32
+  size T: i32
+  size N: i32
+  size K: i32
+  in A: f16[T, K]
+  in B: f16[G, N, K]
+  in offsets: i32[G + 1]
+  out C: f16[T, N]
+kernel main grid (pid: 132) threads 1
+  for g in 0..G
+    let first = offsets[g]
+    let rows = -first + offsets[g + 1]
+    let seen = max(first, 0)
+    let height = max(rows, 0)
+    let far = {asked}
+    for t in (pid + seen) % 132..height * N step 132
+      C[first + t // N, t % N] = 0.0:f16 where t // N < rows & t // N < T clip
+"""
+
+
+@pytest.mark.parametrize("asked, never", [("0", {"~(first >= 0)", "~(rows >= 0)", "t // N < rows & ~(t // N < T)"}),
+                                          ("max(rows, 1)", {"~(first >= 0)", "~(rows >= 0)", "t // N < rows & ~(t // N < T)"}),
+                                          ("min(offsets[G], T)", {"~(first >= 0)", "~(rows >= 0)", "t // N < rows & ~(t // N < T)", "T < offsets[G]"})])
+def test_what_no_draw_of_a_partition_brings_about_is_not_asked(asked: str, never: set[str]) -> None:
+    """Elements lie from zero to what is parted, none before the one ahead of it; an empty piece, and one of a single thing, are drawn."""
+    problem, program = load_problem("gemm_grouped"), parse_program(PARTED.format(asked=asked))
+    names = tensor_names(program, problem, {})
+    flow = Flow(program)
+    ways = [*(way for way, _ in outcomes._outcomes(program, flow, names)), *ways_of(program, flow)]
+    assert {outcomes._words(way) for way in ways if never_drawn(program, problem, names, way)} == never
+    assert not any(never_drawn(program, load_problem("gemm"), {}, way) for way in ways)
