@@ -18,7 +18,7 @@ from kir.gate.claims.elsewhere import elsewhere
 from kir.gate.claims.flow import Flow, Key, is_tensor
 from kir.gate.claims.not_finite import dropped_beside, dropped_of
 from kir.gate.claims.outcomes import JUDGED, unseen
-from kir.gate.claims.searched import beside_problem, beside_program, beside_sizes, beside_ways, own_of_problem, ranges_of, special_cases
+from kir.gate.claims.searched import beside_problem, beside_program, beside_sizes, beside_ways, never, own_of_problem, ranges_of, special_cases
 from kir.gate.claims.untested_barriers import untested_barriers
 from kir.gate.claims.ways import LeftOut, right_on, untaken
 from kir.interp.state.coverage import Place
@@ -50,7 +50,8 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
                   for var, sizes in ((key[1], loops.get(key, frozenset())),) if sizes - still]
         return words or [d.message for d in broken(other, problem, names, derived=False)]
     mine = {theirs: own for own, theirs in names.items()}
-    if left_out := tuple(untaken(program, flow, cases, reached, lost, lambda: special_cases(problem, cases))):
+    impossible = never(program, problem, names)
+    if left_out := tuple(untaken(program, flow, cases, reached, lost, lambda: special_cases(problem, cases), never=impossible)):
         return left_out
     if found := list(elsewhere(program, problem, names, cases, lambda out: last(flow, flow.live(mine[out]), mine[out]) if out in mine else "")):
         return tuple(found)
@@ -58,7 +59,7 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
         return tuple(found)
     judges = [(own, _flow(own), tensor_names(own, problem, {})) for own in naive_of(problem)]
     return tuple(unseen(program, flow, names, judges, cases, reached, lambda: beside_problem(program, problem, cases), ranges_of(problem),
-                        lambda: own_of_problem(problem, cases)))
+                        lambda: own_of_problem(program, problem, cases), impossible))
 
 
 def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reached: Mapping[Place, int], whole: bool = True) -> tuple[Diagnostic, ...]:

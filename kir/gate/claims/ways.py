@@ -47,8 +47,9 @@ MOST_SIZES, LARGE, MANY = 4096, 256, 32
 """Sizes that are tried for a condition; a number from which on sizes below are usual; and one from which on grids may be capped."""
 SMALLER, MOST_SMALLER = (2, 5), 3
 """What stands in the place of large numbers, and cases that a program is run on with that."""
-MOST_CASES, MOST_SIZED, MOST_STEPS = 12, 16, 200_000
-"""Cases that are run again at most, to see which ways they take; sizes at which a program with other numbers is run; and statements of such a run."""
+MOST_CASES, MOST_SIZED, MOST_STEPS, MOST_NODES = 12, 16, 200_000, 200
+"""Cases that are run again at most, to see which ways they take; sizes at which a program with other numbers is run; statements of such a run; nodes of an
+expression in which names are replaced by what they stand for."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,13 @@ class LeftOut:
 
 
 def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapping[Place, int], lost: Lost,
-            special: Callable[[], Sequence[Case]] | None, most: int = MOST_CASES, missing: LeftOut | None = None) -> Iterator[Diagnostic]:
+            special: Callable[[], Sequence[Case]] | None, most: int = MOST_CASES, missing: LeftOut | None = None,
+            never: Callable[[Way], bool] = lambda way: False) -> Iterator[Diagnostic]:
     """The ways that leave something out and that no case takes, and those without which something is left out and that no case takes (KIR-G134), but for
-    those that can be taken by nothing. `reached` is what the cases were seen to reach of branches. What data decide may be decided otherwise by inputs
-    that the problem does not draw: the `special` ones, which are asked for where something would be refused, and judge it; without such, what data decide is
-    left out. Of the cases so many are run again at most. Where tests are `missing`, a way is tried by some of them, and else taken by force at the sizes of
-    the cases: a way on which the program is right there leaves out nothing, and another one is not decided."""
+    those that can be taken by nothing, or are `never` taken by inputs of the problem. `reached` is what the cases were seen to reach of branches. What data
+    decide may be decided otherwise by inputs that the problem does not draw: the `special` ones, which are asked for where something would be refused, and
+    judge it; without such, what data decide is left out. Of the cases so many are run again at most. Where tests are `missing`, a way is tried by some of
+    them, and else taken by force at the sizes of the cases: a way on which the program is right there leaves out nothing, and another one is not decided."""
     suspects: list[tuple[Way, str]] = []
     tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
     for way in ways(program, flow):
@@ -95,7 +97,7 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
             continue
         if isinstance(way.node, n.If) and reached.get(("branch", way.anchor), 0) & (TAKEN if way.holds else SKIPPED):
             continue
-        if endless(program, flow, way) or (keeps_off(program, way) and way.holds == (isinstance(way.cond, n.Binary) and way.cond.op == "eq")):
+        if never(way) or endless(program, flow, way) or (keeps_off(program, way) and way.holds == (isinstance(way.cond, n.Binary) and way.cond.op == "eq")):
             continue
         if (gone := lost(forced(program, way))) and not guards(flow, way) and possible(program, flow, way):
             suspects.append((way, f"no test takes the way on which {gone[0]}"))
@@ -565,3 +567,24 @@ __all__ = [
     "ways",
     "without_hazards",
 ]
+
+
+def spelled_out(e: n.Expr, lets: Mapping[str, n.Expr]) -> n.Expr:
+    """An expression with names replaced by what they stand for, as far as it stays short."""
+    for _ in range(8):
+        if not any(isinstance(x, n.Var) and x.name in lets for x in walk(e)) or sum(1 for _ in walk(e)) > MOST_NODES:
+            break
+        e = transform(e, lambda old, new: lets.get(old.name, new) if isinstance(old, n.Var) else new)
+    return e
+
+
+def lets_of(program: n.Program) -> dict[str, dict[str, n.Expr]]:
+    """By kernel, what its names stand for that are given once."""
+    out: dict[str, dict[str, n.Expr]] = {}
+    for k in bodies(program):
+        found: dict[str, list[n.Expr]] = {}
+        for x in walk(k):
+            if isinstance(x, n.Let) and len(x.names) == 1:
+                found.setdefault(x.names[0], []).append(x.value)
+        out[k.name] = {name: values[0] for name, values in found.items() if len(values) == 1}
+    return out

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from kir.gate.cases import RelativeCase, relative_case
-from kir.gate.claims import outcomes
+from kir.gate.claims import outcomes, searched
 from kir.gate.claims.flow import Flow
-from kir.gate.claims.ways import Way, taken
-from kir.ir.nodes import Program
+from kir.gate.claims.ways import Way, lets_of, spelled_out, taken
+from kir.gate.claims.ways import ways as every_way
+from kir.ir.nodes import If, Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text
+from kir.problem import load_problem
 
 HALVED = """kir 1
 program halved
@@ -73,7 +75,7 @@ def test_places_behind_the_edge_of_what_is_loaded_hold_no_element() -> None:
     for end, harmless in (("N", True), ("N - 1", False)):
         program = parse_program(COUNTED.format(end=end), "counted.kir")
         way = next(way for text, way in ways(program).items() if "& ~(iota" in text)
-        whole = outcomes._whole(way.cond, outcomes._lets(program)["main"])
+        whole = spelled_out(way.cond, lets_of(program)["main"])
         assert outcomes._of_no_element(program, way, whole) is harmless
 
 
@@ -108,3 +110,34 @@ def test_what_no_search_brings_about_may_be_drawn_by_the_problem(then: str, draw
     cases = [case(0.25), case(0.75)]
     found = list(outcomes.unseen(program, flow, names, [(judge, Flow(judge), names)], cases, {}, lambda: iter(()), rest=lambda: iter([case(drawn)])))
     assert [said in d.message for d in found] == ([True] if said else [])
+
+GROUPS = """kir 1
+program groups
+  size G: i32
+  size T: i32
+  in X: f32[T]
+  in offsets: i32[G + 1]
+  out Y: f32[T]
+kernel main grid (g: G) threads 1
+  let first = offsets[g]
+  let rows = -first + offsets[g + 1]
+  for i in 0..T
+    if {cond}
+      Y[i] = X[i]
+"""
+
+
+@pytest.mark.parametrize("cond, holds, never", [
+    ("rows < 0", True, True), ("rows >= 0", False, True), ("i < rows & i >= T", True, True), ("i < rows & ~(i < T)", True, True),
+    ("rows < 1", True, False),  # a group may be empty
+    ("rows < 0", False, False), ("first - offsets[g + 1] < 0", True, False),  # it has elements
+    ("i < rows & i >= G", True, False), ("i + 1 < rows & i + 2 >= T", True, False),  # all may be of one group
+    ("offsets[g + 1] - X_at < 0", True, False)])
+def test_parts_that_follow_one_another_are_neither_negative_nor_more_than_the_whole(cond: str, holds: bool, never: bool) -> None:
+    problem = load_problem("gemm_grouped")
+    program = parse_program(GROUPS.replace("{cond}", cond).replace("X_at", "offsets[g + 2 - 2]" if never else "cast(X[i], i32)"))
+    names = {"offsets": "offsets", "T": "T", "G": "G"}
+    found = [w for w in every_way(program, Flow(program)) if w.holds == holds and isinstance(w.node, If)]
+    assert [searched.never(program, problem, names)(w) for w in found] == [never]
+    drawn_anyhow = load_problem("fmha_varlen")
+    assert not searched.never(program, drawn_anyhow, {"offsets": "lengths"})(found[0]), "lengths follow no order"
