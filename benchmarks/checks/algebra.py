@@ -1,18 +1,25 @@
 """How many applications of passes that reassociate, move rounding or approximate are proved equal over the reals: both sides of each step of each case.
 
-`python -m benchmarks.checks.algebra [--only PASS ..] [--bitwise] [--write]`; with `--bitwise` the steps that change no bit, too. Each step is decided at the
-sizes of its case (or at small ones that its facts allow), for all inputs; one that is not decided is tested as before, and no more is said of it. `--write`
-writes docs/tables/algebra.md.
+`python -m benchmarks.checks.algebra [--only PASS ..] [--bitwise] [--jobs N] [--within SECONDS] [--write]`; with `--bitwise` the steps that change no bit,
+too. Each step is decided at the sizes of its case (or at small ones that its facts allow), for all inputs; one that is not decided is tested as before, and
+no more is said of it. A side of a step has a limit of operations, and a case one of processor time (`--within`): what that cuts is said to be cut. `--jobs`
+processes take the cases (all cores that may be used, where it is left out), and results stand in the order of the cases. `--write` writes
+docs/tables/algebra.md.
 """
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 
+from benchmarks.fuzz.checking import TooLong, limited
 from kir.analysis.algebra.equality import equal_over_reals
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -30,6 +37,8 @@ SMALL = (8, 4, 16, 32, 64, 12, 7)
 """Sizes that are tried where a case names none."""
 MOST = 200_000
 """Operations of one side."""
+WITHIN = 300.0
+"""Seconds of processor time that a case has: no case comes near it."""
 REASONS = 14
 
 
@@ -60,30 +69,51 @@ def steps(case: Case) -> Iterator[tuple[str, str, n.Program, n.Program]]:
         yield step.record.step.name, step.record.numerics, step.before, step.after
 
 
-def decided(names: list[str], bitwise: bool) -> dict[str, Row]:
-    """All steps of the cases of some passes (all, where there are none), by numerics; those that change no bit only where asked for."""
-    rows: dict[str, Row] = {}
+def cases(names: list[str], bitwise: bool) -> list[tuple[str, int]]:
+    """The cases of some passes (all, where there are none): file, and which it is there; those that change no bit only where asked for."""
+    found = []
     for file in sorted(CASES.glob("*.toml")):
-        if names and file.stem.replace("_", "-") not in names:
-            continue
-        for case in read_cases(file):
-            moves = any(pass_class(s.name).numerics != "bitwise" for s in case.pipeline.steps)
-            if case.after is None or not (bitwise or moves):
-                continue
-            try:
-                found = list(steps(case))
-            except KirError:
-                continue
-            for name, numerics, before, after in found:
-                if numerics == "bitwise" and not bitwise:
-                    continue
-                row = rows.setdefault(numerics.partition("(")[0], Row())
+        if not names or file.stem.replace("_", "-") in names:
+            for k, case in enumerate(read_cases(file)):
+                if case.after is not None and (bitwise or any(pass_class(s.name).numerics != "bitwise" for s in case.pipeline.steps)):
+                    found.append((file.stem, k))
+    return found
+
+
+def answers(one: tuple[str, int], bitwise: bool, within: float) -> list[tuple[str, str, str]]:
+    """Of each step of a case that moves bits (or of each): its pass, its numerics, and why it is not proved ("" where it is)."""
+    case = read_cases(CASES / f"{one[0]}.toml")[one[1]]
+    try:
+        listed = [x for x in steps(case) if bitwise or x[1] != "bitwise"]
+    except KirError:
+        return []
+    out: list[tuple[str, str, str]] = []
+    try:
+        with limited(within):
+            for name, numerics, before, after in listed:
                 answer = equal_over_reals(before, after, sizes_of(before, dict(case.sizes)), MOST)
-                row.steps += 1
-                row.proved += answer.status == "proved"
-                if answer.status != "proved":
-                    row.why[_kind(answer.why)] += 1
-                print(f"{name:28} {numerics:28} {answer.status:12} {answer.why}", flush=True)
+                out.append((name, numerics, "" if answer.status == "proved" else answer.why))
+    except TooLong:
+        out += [(name, numerics, f"cut after {within:.0f} seconds of processor time") for name, numerics, *_ in listed[len(out):]]
+    return out
+
+
+def told(listed: list[tuple[str, int]], bitwise: bool, within: float, jobs: int) -> Iterator[list[tuple[str, str, str]]]:
+    """The answers to each case, in their order, by as many processes."""
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(partial(answers, bitwise=bitwise, within=within), listed)
+
+
+def counted(found: Iterable[list[tuple[str, str, str]]]) -> dict[str, Row]:
+    """All steps, by numerics."""
+    rows: dict[str, Row] = {}
+    for name, numerics, why in (step for case in found for step in case):
+        row = rows.setdefault(numerics.partition("(")[0], Row())
+        row.steps += 1
+        row.proved += not why
+        if why:
+            row.why[_kind(why)] += 1
+        print(f"{name:28} {numerics:28} {'not decided' if why else 'proved':12} {why}", flush=True)
     return rows
 
 
@@ -114,9 +144,12 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--only", nargs="+", default=[], metavar="PASS")
     arguments.add_argument("--bitwise", action="store_true", help="steps that change no bit, too")
+    arguments.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes at once")
+    arguments.add_argument("--within", type=float, default=WITHIN, help="seconds of processor time that a case has")
     arguments.add_argument("--write", action="store_true", help="write docs/tables/algebra.md")
     chosen = arguments.parse_args()
-    text = page(decided(chosen.only, chosen.bitwise))
+    listed = cases(chosen.only, chosen.bitwise)
+    text = page(counted(told(listed, chosen.bitwise, chosen.within, chosen.jobs)))
     if chosen.write:
         PAGE.write_text(text)
     print(text, end="")

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.fuzz.refuting import FORMS, unsound
 from kir.analysis import normalize
 from kir.analysis.proof.decide import decided
 from kir.base.dataclass import dataclass
@@ -56,6 +57,8 @@ _NAMED = {cls.name: cls for cls in PASSES}
 HAZARDS = tuple(r for r in RULES if any(word in r.name for word in ("edge", "bound", "condition", "mask", "loop", "shifted", "neighbor")))
 WRONG, PROVING, AT_THE_END = 6, 10.0, "when the program ends"
 """Programs made wrong that are tried until a run shows a hazard; how long all questions of one may take; and what is no hazard but a missing result."""
+BESIDE = 2
+"""Programs of each form of `refuting.py` that are made beside each."""
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where what backends write lies for a moment: in memory, where there is such a folder."""
 Arrays = Callable[[], dict[str, Any]]
@@ -102,7 +105,7 @@ def checks(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) 
     _checked.cache_clear()
     way: list[n.Program] = []
     every: dict[str, Check] = {"text": _text, "interpreters": _interpreters, "normal form": _normal, "passes": partial(_passes, way=way), "surfaces": surfaces,
-                               "prover": _prover, "unfinished": _unfinished}
+                               "prover": _prover, "unfinished": _unfinished, "refuting": _refuting}
     for name, check in every.items():
         if name == "prover" and r.random() >= ASKED:
             continue
@@ -293,6 +296,17 @@ def _unfinished(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[s
         pass
     if not q.metas and all(o.status == "proved" for k in decided(q) for o in k.obligations if o.kind != "overflow"):
         yield Fault("unfinished: proved", "a part of it means nothing", "prover", text)
+
+
+# ------------------------------------------------------------------------------------------------------------------- refuting
+
+def _refuting(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
+    """Beside the program, some that are mostly wrong, of which nothing is called proved that a run refutes."""
+    for form in FORMS:
+        for seed in (r.randrange(1 << 30) for _ in range(BESIDE)):
+            text = FORMS[form](seed).text
+            for kind, why in unsound(text, seed, count, form):
+                yield Fault(f"{form}: {kind} proved", why, f"{form} {seed}", text)
 
 
 # ------------------------------------------------------------------------------------------------------------------- surfaces

@@ -10,6 +10,7 @@ from collections import Counter
 
 from benchmarks.fuzz.checking import Fault, TooLong, attempt, checks, limited, surfaces
 from benchmarks.fuzz.making import Made
+from benchmarks.fuzz.refuting import FORMS, unsound
 from benchmarks.fuzz.shrinking import shrunk
 from kir.base.dataclass import dataclass
 from kir.ir.parser import parse_program
@@ -45,6 +46,9 @@ def smaller(made: Made, fault: Fault, seed: int) -> str:
 
     def written(text: str) -> bool:
         return any(f.kind == fault.kind for f in surfaces(parse_program(text, "p.kir"), made.arrays, random.Random(seed), Counter()))
+    form, _, number = fault.done.partition(" ")
+    if form in FORMS:
+        return shrunk(fault.before, lambda text: any(kind in fault.kind for kind, _ in unsound(text, int(number), Counter(), form)))
     if fault.done in ROUND_TRIPS:
         return shrunk(fault.before, written)
     if fault.kind.startswith(("values", "inverse", "text after", "offered")):

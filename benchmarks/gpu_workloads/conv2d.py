@@ -8,6 +8,7 @@ on each surface.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -118,6 +119,7 @@ FILTERS_FIRST = "linear-grid{rows_first=false}@main"
 """CTAs beside one another then read the same pixels."""
 LATE = "programmatic-dependent-launch{wait=0 trigger=last}@main"
 """The next kernel begins before the last store, where it would be in the way before."""
+IN_ORDERS = ("", f"; {FILTERS_FIRST}", f"; {FILTERS_FIRST}; {LATE}")
 ROWS_OF_PIXELS = (
     *(f"conv2d_triton {tile} then {FLAT}" for tile in (
         "rows=128 columns=128 stages=3 threads=256", "rows=128 columns=64 stages=4 threads=128", "rows=128 columns=256 stages=3 threads=256",
@@ -125,8 +127,11 @@ ROWS_OF_PIXELS = (
     *(f"conv2d_triton {tile} then {STAYING % ctas}" for tile, ctas in (
         ("rows=128 columns=128 stages=2 threads=256", 2 * SMS), ("rows=128 columns=64 stages=4 threads=128", 2 * SMS),
         ("rows=128 columns=64 stages=2 threads=128", 3 * SMS), ("rows=128 columns=256 stages=3 threads=256", SMS))),
-    *(f"conv2d_triton {tile} then {FLAT}; swap-operands@main/c_loop/mma{order}" for order in ("", f"; {FILTERS_FIRST}") for tile in (
+    *(f"conv2d_triton {tile} then {FLAT}; swap-operands@main/c_loop/mma{order}" for order in IN_ORDERS for tile in (
         "rows=128 columns=128 stages=3 threads=128", "rows=128 columns=128 stages=2 threads=128", "rows=64 columns=128 stages=4 threads=128")),
+    *(f"conv2d_deep_triton {tile} then {FLAT}{order}" for order in IN_ORDERS for tile in (
+        "rows=64 high=1 images=1 columns=128 stages=4 threads=128", "rows=64 high=1 images=1 columns=128 stages=2 threads=128",
+        "rows=128 high=1 images=1 columns=128 stages=3 threads=128", "rows=128 high=1 images=1 columns=64 stages=4 threads=128")),
 )
 TURNS = STAYING.removeprefix(f"{FLAT}; ")
 OF_BOXES = (
@@ -137,7 +142,9 @@ OF_BOXES = (
     ("boxes", 64, "columns=128 stages=8 threads=128", 1), ("boxes", 64, "columns=256 stages=5 threads=128", 0),
     ("boxes", 128, "columns=128 stages=2 threads=128", 0), ("boxes", 64, "columns=128 stages=2 threads=128", 0),
     ("deep", 64, "columns=128 stages=4 threads=128", 0), ("joined", 64, "columns=128 stages=2 threads=128 count=3", 0),
-    ("joined", 64, "columns=128 stages=5 threads=128 count=3", 0), ("joined", 64, "columns=256 stages=4 threads=256 count=3", 0))
+    ("joined", 64, "columns=128 stages=5 threads=128 count=3", 0), ("joined", 64, "columns=256 stages=4 threads=256 count=3", 0),
+    ("joined", 128, "columns=64 stages=2 threads=128 count=2", 2), ("joined", 128, "columns=64 stages=4 threads=256 count=3", 0),
+    ("joined", 128, "columns=64 stages=2 threads=256 count=3", 0), ("joined", 128, "columns=128 stages=4 threads=256 count=2", 0))
 """The pipeline, pixels of a box, the rest of a point, and CTAs of a multiprocessor that stay: none where what they store does not fit beside the stages."""
 
 
@@ -156,7 +163,7 @@ def boxed(pixels: int, shape: Shape) -> str:
 
 def ordered(ctas: int) -> tuple[str, ...]:
     """What of a point with so many CTAs of a multiprocessor that stay is tried: the order of its CTAs, that they stay, and when the next kernel begins."""
-    more = [x for x in (LATE, FILTERS_FIRST, f"{FILTERS_FIRST}; {LATE}") if ctas < 2] + ([TURNS % (ctas * SMS)] if ctas else [])
+    more = [LATE, FILTERS_FIRST, f"{FILTERS_FIRST}; {LATE}"] + ([TURNS % (ctas * SMS)] if ctas else [])
     steps = ("", *(f" then {x}" for x in more))
     return (*steps, *(f"{x}{EARLY}" for x in steps if LATE not in x))
 
@@ -176,7 +183,7 @@ AT_SIZES = tuple(f"{point}{SIZED}" for point in (
     "conv2d_sm90_wide rows=96 columns=128 stages=6", "conv2d_sm90_wide rows=96 columns=128 stages=7", "conv2d_sm90_wide rows=208 columns=128 stages=4",
     "conv2d_sm90_once rows=64 columns=128 stages=8 rounds=1", "conv2d_sm90_once rows=128 columns=256 stages=4 rounds=4"))
 PLAIN = (*TRIED, *IN_TURN, *AT_SIZES, *ROWS_OF_PIXELS)
-POINTS = (*PLAIN, *BOXES, *(f"{point}{EARLY}" for point in PLAIN if "_tilelang rows" not in point))
+POINTS = (*PLAIN, *BOXES, *(f"{point}{EARLY}" for point in PLAIN if "_tilelang rows" not in point and LATE not in point))
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
 OF_ROWS = ("cuda", "cuda, sm_80", "triton", "tilelang")
 """What has a row of its own: each surface, and CUDA's code for sm_80, which later devices run too."""
@@ -239,7 +246,7 @@ def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> boo
         return False
     (taps, stride), at = kind, _settings(point)
     flat = point.removesuffix(EARLY) in ROWS_OF_PIXELS
-    if flat and kind != (1, 1):
+    if flat and (kind != (1, 1) or (c % 128 and "_deep" in point)):
         return False
     if point in BOXES and (kind == (1, 1) or f" {boxed(at['rows'], (n, h, w, c, f, kind))} " not in point or (c % 128 and "_deep" in point)):
         return False
@@ -284,6 +291,8 @@ def candidate(of: Key) -> Program:
     space = find_space(point.split()[0])
     values = space.values(_settings(point), {"dtype": "f16", "sms": SMS, "shared": 232448})
     filled = space.filled(values) if kind[0] > 1 else space.filled(values).replace("carry-digits@main/c_loop;\n", "")  # of one tap there are no digits
+    if kind == (1, 1):  # nor boxes: pixels are rows
+        filled = re.sub(r"box-pixels\{.*\}@main;\n|tma-load@main/c_loop/box;\n", "", filled)
     steps = "; ".join(x for x in (filled, point.partition(" then ")[2]) if x)
     even = ("H % 2 == 0", "W % 2 == 0") if " high=" in point and kind[1] > 1 else ()
     told = promised(parse_program(naive(kind)), (*space.facts, *even), space.align)

@@ -5,6 +5,10 @@ workloads or pipelines that are named, or of all), side by side, and keeps what 
 benchmarks.gpu_workloads.tuned measure`` measures what was found, each row in turn, compares whole results with those of the device's own libraries, and
 writes the page. Each goes on where it was; a search is made again with more candidates than it had. Attention over uneven lengths is not asked: what a call
 takes there follows from the lengths, which are data, and `kir tune` draws them short of these shapes.
+
+``python -m benchmarks.gpu_workloads.tuned ways [--seconds N] [TEXT ..]`` measures other ways at the rows that miss a figure: points of all pipelines that a
+search might have come to (of all, or those whose titles contain a text), beside the references of the same run. ``--write`` writes the page from what is kept,
+with what ``workloads-limits.toml`` says of figures that are missed.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -22,8 +27,9 @@ from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads import bmm, conv2d, fmha, gdn, gemm, gemm_fp8, gemm_grouped, topk
-from benchmarks.gpu_workloads.history import ASKED_OF, FIGURES, SURFACES, cells
-from benchmarks.gpu_workloads.running import replaying
+from benchmarks.gpu_workloads.history import ASKED_OF, FIGURES, LIMITS, SURFACES, cells
+from benchmarks.gpu_workloads.running import measuring, replaying
+from benchmarks.gpu_workloads.running.asking import EARLY, SIZED
 from benchmarks.gpu_workloads.running.measuring import Case, measured
 from benchmarks.gpu_workloads.table import RESULTS
 from kir.base.store import write_atomic
@@ -42,6 +48,8 @@ BUDGETS, SECONDS = {"tilelang": 4, "cuda": 12, "triton": 12}, 420.0
 LEAST = 4
 """The same of what was found before it was kept how many they were."""
 FOUND, LOGS, KEPT = ROOT / "build" / "tuned.json", ROOT / "build" / "tuned", RESULTS / "tuned.jsonl"
+WAYS, SHOWN = RESULTS / "tuned-ways.jsonl", 6
+"""What other ways took at the rows, and how many of a row the page shows."""
 CACHE = ROOT / "build" / "tuned-cache"
 """What was compiled, of which what is measured is taken."""
 PAGE = ROOT / "docs" / "tables" / "workloads-tuned.md"
@@ -56,6 +64,54 @@ ROWS = {topk.shape_name(s): s for s in ((32, 4096, 512, ()), (128, 4096, 512, ()
 RULES = {gdn.name(s): s for s in ((1, 2048, 16, 3), (1, 8192, 16, 3))}
 OF_POINTS: dict[str, tuple[Any, dict[str, Any]]] = {"bmm": (bmm, BATCHES), "gemm_fp8": (gemm_fp8, SCALED), "gemm_grouped": (gemm_grouped, GROUPS)}
 """Workloads whose candidates are points by their titles, with their rows."""
+WIDE, TALL = "rows=128 columns=256", "rows=256 columns=128"
+POINTS_TRIED: dict[str, tuple[str, ...]] = {
+    "topk": (
+        *(f"topk_tiles_triton tile=4096 threads={threads}{begins}" for threads in (256, 512, 128) for begins in ("", EARLY)),
+        *(f"topk_rows threads=512 items=8 room=4096 bits=10{then}" for then in ("", SIZED, EARLY, f"{SIZED}{EARLY}")),
+    ),
+    "gdn": ("gdn_d128_sm90 form=warpgroups", f"gdn_d128_sm90 form=warpgroups{SIZED}"),
+    "gemm": tuple(f"{point}{then}" for point, thens in (
+        (f"gemm_sm90 {WIDE} stages=4 raster=8 rounds=4", ("", EARLY, SIZED, f"{SIZED}{EARLY}")),
+        (f"gemm_sm90 {WIDE} stages=4 raster=16 rounds=2", ("", f"{SIZED}{EARLY}")),
+        (f"gemm_sm90_multicast {WIDE} stages=4 size=2 raster=8 rounds=2", ("", f"{SIZED}{EARLY}")),
+        ("gemm_sm90_pingpong rows=128 columns=128 stages=5 size=2 raster=8 rounds=2", ("",)),
+        (f"gemm_sm90 {TALL} stages=4 raster=8 rounds=2", ("",)),
+        (f"gemm_triton_halves {WIDE} depth=64 stages=4 threads=256 raster=8 flatten=True", (EARLY,)),
+        (f"gemm_tilelang_roles {WIDE} stages=4 rounds=4 raster=16", ("", EARLY)),
+        (f"gemm_tilelang_roles {WIDE} stages=4 rounds=2 raster=8", ("", EARLY)),
+        ("gemm_tilelang_roles rows=128 columns=128 stages=6 rounds=1 raster=8", ("",)),
+    ) for then in thens),
+    "bmm": tuple(f"{point}{then}" for point, thens in (
+        (f"bmm_sm90 {WIDE} stages=4 raster=16 rounds=2", ("", EARLY, SIZED, f"{SIZED}{EARLY}")),
+        (f"bmm_sm90_multicast {WIDE} stages=4 size=2 raster=8 rounds=2", ("", f"{SIZED}{EARLY}")),
+        ("bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1", (SIZED,)),
+        (f"bmm_sm90 {TALL} stages=4 raster=8 rounds=2", ("",)),
+        (f"bmm_triton_halves {WIDE} depth=64 stages=4 threads=256 raster=8 flatten=True", ("", EARLY)),
+        (f"bmm_triton_halves {WIDE} depth=64 stages=4 threads=256 raster=8 flatten=False", ("",)),
+        (f"bmm_triton_halves {WIDE} depth=64 stages=3 threads=256 raster=16 flatten=True", ("",)),
+        (f"bmm_triton {WIDE} depth=64 stages=3 threads=256 raster=8", ("",)),
+        (f"bmm_tilelang_roles {WIDE} stages=4 rounds=2 raster=8", ("", EARLY)),
+        (f"bmm_tilelang_roles {TALL} stages=4 rounds=2 raster=8", ("", EARLY)),
+        ("bmm_tilelang_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1", ("",)),
+    ) for then in thens),
+    "gemm_fp8": (
+        "gemm_fp8_sm90 rows=192 stages=5 raster=8 rounds=2",
+        "gemm_fp8_sm90 rows=192 stages=5 raster=16 rounds=2",
+        "gemm_fp8_sm90_pairs rows=128 stages=4 raster=8 rounds=2",
+        f"gemm_fp8_sm90_pairs rows=128 stages=4 raster=8 rounds=2{SIZED}",
+        "gemm_fp8_sm90_multicast rows=192 stages=5 size=2 raster=8 rounds=2",
+        "gemm_fp8_sm90_multicast_pairs rows=128 stages=4 size=2 raster=8 rounds=2",
+        "gemm_fp8_triton rows=128 stages=4 threads=256 raster=8",
+        "gemm_fp8_triton rows=64 stages=4 threads=128 raster=8",
+        "gemm_fp8_triton_ahead rows=64 stages=3 threads=128 raster=8",
+        "gemm_fp8_triton_persistent rows=64 stages=2 threads=128 raster=8 ctas=3 flatten=False",
+        "gemm_fp8_tilelang_pairs rows=128 stages=4 raster=8 rounds=2",
+        "gemm_fp8_tilelang_pairs rows=128 stages=6 raster=8 rounds=2",
+        "gemm_fp8_tilelang_roles rows=192 stages=5 raster=8 rounds=2",
+    ),
+}
+"""Points that are tried beside what a search found, with what is done to their programs afterwards."""
 Sizes = dict[str, int]
 HEAD = ("shape", "found by `kir tune`", "of", "its verdict", "median", "fastest reference", "its median", "times as fast", "measured")
 
@@ -166,12 +222,58 @@ def measure() -> None:
         write_atomic(PAGE, page(list(kept.values())))
 
 
-Key = tuple[str, str, tuple[tuple[str, Any], ...], str]
-"""A workload, a space, a point of it, and the row of which it is: what launchers take of sizes is the row's."""
+def other_ways(seconds: float = SECONDS, texts: Collection[str] = ()) -> None:
+    """Each way of `POINTS_TRIED`, or those whose titles contain a text, at the rows of its workload, a row after the other, kept as it comes."""
+    until = time.monotonic() + seconds
+    asked = [_way(workload, title) for workload, titles in POINTS_TRIED.items() for title in titles if not texts or any(t in title for t in texts)]
+    every = sorted(({**way, "row": row} for way in asked for row in _rows(way["space"])), key=lambda w: [*_rows(w["space"])].index(w["row"]))
+    made = replaying.kept("tuned", [_key(w) for w in every], program, executable)
+    kept = {(w["row"], w["way"]): w for w in map(json.loads, WAYS.read_text().splitlines() if WAYS.exists() else [])}
+    for name in dict.fromkeys(w["row"] for w in every):
+        if time.monotonic() < until:
+            kept |= {(w["row"], w["way"]): w for w in _tried([w for w in every if w["row"] == name], made)}
+            write_atomic(WAYS, "".join(json.dumps(w) + "\n" for w in kept.values()))
+
+
+def _way(workload: str, title: str) -> dict[str, Any]:
+    """A point with what is done to its program afterwards, by its title."""
+    words = title.removesuffix(EARLY).removesuffix(SIZED).split()
+    space = find_space(words[0])
+    named = {k: next(v for v in space.parameters[k] if str(v) == x) for k, x in (w.split("=") for w in words[1:])}
+    return {"workload": workload, "space": words[0], "point": named, "then": title.removeprefix(" ".join(words)), "verdict": ""}
+
+
+def _rows(space: str) -> dict[str, Sizes]:
+    """The rows at which a pipeline is tried: those at which one of its surface and its problem is searched."""
+    of = find_space(space)
+    found: dict[str, Sizes] = next(s["rows"] for s in searches() if s["problem"].partition(":")[0] == of.home and find_space(s["space"]).surface == of.surface)
+    return found
+
+
+def _tried(ways: list[dict[str, Any]], made: dict[Key, Any]) -> list[dict[str, Any]]:
+    """What each of some ways at one row took, beside the fastest reference of the run."""
+    import torch
+
+    titles = {_title(w): w for w in ways}
+    workload, name = ways[0]["workload"], ways[0]["row"]
+    measuring.TRIED.clear()
+    [case] = _cases(workload, name, {t: (find_space(w["space"]).surface, made[_key(w)]) for t, w in titles.items()})
+    took = {way: seconds / case.times for way, seconds in measuring.TRIED.items() if way in titles}
+    taken = measured(case)
+    reference = min((t for t in taken if not t.ours and not t.fault), key=lambda t: t.median)
+    took |= {title: t.median for t in taken for title in titles if t.ours and not t.fault and any(x.endswith(title) for x in t.way.split(", "))}
+    for way, why in case.missing.items():
+        print(f"{name}: {way}: {why}", file=sys.stderr, flush=True)
+    return [{"workload": workload, "row": name, "way": way, "seconds": seconds, "reference": reference.way, "its": reference.median,
+             "device": torch.cuda.get_device_name(), "when": _now()} for way, seconds in took.items()]
+
+
+Key = tuple[str, str, tuple[tuple[str, Any], ...], str, str]
+"""A workload, a space, a point of it, the row of which it is, since what launchers take of sizes is the row's, and what is done to it afterwards."""
 
 
 def _key(found: dict[str, Any]) -> Key:
-    return found["workload"], found["space"], tuple(found["point"].items()), found["row"]
+    return found["workload"], found["space"], tuple(found["point"].items()), found["row"], found.get("then", "")
 
 
 def _now() -> str:
@@ -179,17 +281,19 @@ def _now() -> str:
 
 
 def _title(found: dict[str, Any]) -> str:
-    return " ".join([found["space"], *(f"{k}={v}" for k, v in found["point"].items())])
+    return f"{' '.join([found['space'], *(f'{k}={v}' for k, v in found['point'].items())])}{found.get('then', '')}"
 
 
 def _search(of: Key) -> dict[str, Any]:
-    return next(s for s in searches() if s["space"] == of[1])
+    return next(s for s in searches() if s["workload"] == of[0] and of[3] in s["rows"])
 
 
 def program(of: Key) -> Program:
     """The naive program after a pipeline at a point. Raises KirError where a step does not apply."""
     space, problem, device = find_space(of[1]), load_problem(_search(of)["problem"]), target("h200")
-    return built(space, space.values(dict(of[2]), given_of(space, problem, problem.shapes[0], device)), problem, device)
+    made = built(space, space.values(dict(of[2]), given_of(space, problem, problem.shapes[0], device)), problem, device)
+    made = replaying.at_sizes(made, _search(of)["rows"][of[3]]) if SIZED in of[4] else made
+    return replaying.begun_early(made) if EARLY in of[4] else made
 
 
 def executable(of: Key, made: Program) -> Executable:
@@ -257,7 +361,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             times = (f"{r['median'] * 1e6:.1f} us", r["reference"], f"{r['its'] * 1e6:.1f} us", f"{r['its'] / r['median']:.3f}")
             cells = [r["row"], r["way"], str(r.get("budget", LEAST)), r["verdict"], *times, measured_at]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", *_beside(rows), ""])
+    return "\n".join([*lines, "", *_beside(rows), *_missed(), ""])
 
 
 def _beside(rows: list[dict[str, Any]]) -> list[str]:
@@ -282,6 +386,20 @@ def _beside(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _missed() -> Iterator[str]:
+    """What binds where a figure is missed, what was tried there, and the fastest ways that were measured at each row."""
+    kept = [json.loads(line) for line in WAYS.read_text().splitlines()] if WAYS.exists() else []
+    for limit in tomllib.loads(LIMITS.read_text()).get("tuned", ()):
+        yield from ("", f"## {limit['of']}", "", f"**What binds.** {limit['binds'].strip()}", "", f"**What was tried.** {limit['tried'].strip()}", "")
+        yield from ("| shape | way | median | fastest reference | times as fast | measured |", "| --- | --- | ---: | --- | ---: | --- |")
+        for workload, of in (cell.split() for cell in limit["cells"]):
+            mine = [w for w in kept if w["workload"] == workload and find_space(w["way"].split()[0]).surface == of]
+            for row in dict.fromkeys(w["row"] for w in mine):
+                for w in sorted((w for w in mine if w["row"] == row), key=lambda w: float(w["seconds"] / w["its"]))[:SHOWN]:
+                    yield (f"| {row} | {w['way']} | {w['seconds'] * 1e6:.1f} us | {w['reference']} ({w['its'] * 1e6:.1f} us) | {w['its'] / w['seconds']:.3f} | "
+                           f"{w['when']} |")
+
+
 def _mean(ratios: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
 
@@ -291,8 +409,12 @@ def main(words: list[str]) -> int:
     seconds, only = (float(words[2]), words[3:]) if words[1:2] == ["--seconds"] and words[2:] else (SECONDS, words[1:])
     if words[:1] == ["find"] and set(only) <= {name for s in searches() for name in (s["workload"], s["space"])}:
         find(seconds, only)
+    elif words[:1] == ["ways"]:
+        other_ways(seconds, only)
     elif words == ["measure"]:
         measure()
+    elif words == ["--write"]:
+        write_atomic(PAGE, page([json.loads(line) for line in KEPT.read_text().splitlines()]))
     else:
         print(__doc__, file=sys.stderr)
         return 2

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kir.base.diagnostic import KirError
+from kir.base.store import write_atomic
 from kir.gate.proved.assembly import assembled
 from kir.gate.proved.compiled import binding_text
 from kir.hardware.target import target
@@ -29,7 +31,7 @@ from kir.ir.printer import program_text
 from kir.ir.visit import walk
 from kir.lineage.records.folder import Folder
 from kir.surface import Translated, backend
-from kir.surface.reading import load_expert, manifest, read_source
+from kir.surface.reading import load_expert, manifest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tables" / "ptx-reading.md"
@@ -73,7 +75,8 @@ def loaded(name: str, place: str) -> n.Program:
 
 
 def compile_all(at: Path, only: str, part: int = 0, parts: int = 1) -> None:
-    """Writes PTX and what it is of, one JSON a kernel; files that exist stay."""
+    """Writes PTX and what it is of, one JSON a way to compile a program; one that is there of the same text stays, and none is kept of a compiler that is not
+    here, died or took too long."""
     at.mkdir(parents=True, exist_ok=True)
     for number, (name, place) in enumerate(programs()):
         if number % parts != part:
@@ -87,20 +90,30 @@ def compile_all(at: Path, only: str, part: int = 0, parts: int = 1) -> None:
             continue
         for surface in SURFACES:
             for to in TARGETS:
-                file = at / f"{name.replace('/', '_')}.{surface}.{to}.json"
-                if file.exists():
-                    continue
-                begun = time.time()
-                try:
-                    by = backend(surface)
-                    emitted = by.emit(program)
-                    made = by.compile(emitted, target(to))
-                    rows = [vars(t) for t in assembled(emitted, made)] if made.compiled else []
-                    said = made.absent
-                except KirError as refused:
-                    rows, said = [], f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
-                file.write_text(json.dumps({"name": name, "surface": surface, "target": to, "program": program_text(program), "kernels": rows, "why": said}))
-                print(f"{file.stem}: {len(rows)} kernels, {time.time() - begun:.1f} s {said[:100]}", flush=True)
+                compiled(at / f"{name.replace('/', '_')}.{surface}.{to}.json", name, program, surface, to)
+
+
+def compiled(file: Path, name: str, program: n.Program, surface: str, to: str) -> None:
+    """Compiles a program and writes what came of it, unless the file has it."""
+    begun = time.time()
+    row: dict[str, Any] = {"name": name, "surface": surface, "target": to, "program": program_text(program), "kernels": [], "why": ""}
+    by = backend(surface)
+    try:
+        emitted = by.emit(program)
+        row["text"] = hashlib.sha256((row["program"] + emitted.whole()).encode()).hexdigest()
+        if file.exists() and json.loads(file.read_text()).get("text") == row["text"]:
+            return
+        made = by.compile(emitted, target(to))
+        row |= {"kernels": [vars(t) for t in assembled(emitted, made)] if made.compiled else [], "why": made.absent}
+        lost = bool(made.absent)
+    except KirError as refused:
+        row["why"] = f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
+        lost = refused.diagnostics[0].id in ("KIR-B011", "KIR-B012")
+    if lost:
+        file.unlink(missing_ok=True)
+    else:
+        write_atomic(file, json.dumps(row))
+    print(f"{file.stem}: {len(row['kernels'])} kernels, {time.time() - begun:.1f} s {row['why'][:100]}", flush=True)
 
 
 def kernels(at: Path) -> Iterator[tuple[dict[str, Any], Translated]]:
@@ -119,7 +132,7 @@ def reason(row: dict[str, Any], made: Translated, folder: Path) -> str:
     whole = parse_program(row["program"], row["name"])
     binding.write_text(binding_text(replace(whole, kernels=tuple(k for k in whole.kernels if k.name == made.kernel)), made))
     try:
-        program = read_source(f"{file}::{made.function}", binding).program
+        program = load_expert(f"{file}::{made.function}", binding).program
     except KirError as refused:
         return f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
     return next((x.reason for k in program.kernels for x in walk(k) if isinstance(x, n.Opaque)), "")

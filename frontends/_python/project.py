@@ -150,8 +150,11 @@ def decorator_name(d: cst.Decorator) -> str:
 
 
 def is_jit(f: cst.FunctionDef, module: Module) -> bool:
-    """Whether a function is compiled by Triton, whatever other decorators it has; `jit` of other packages is not meant."""
-    return any(decorator_name(d) in JIT_DECORATORS and _is_tritons(d, module) for d in f.decorators)
+    """Whether a function is compiled by Triton, whatever other decorators it has; `jit` of other packages is not meant. `f = triton.jit(f)` below it is a
+    decorator too."""
+    below = [x.definition if isinstance(x, Guarded) else x for x in module.definitions.get(f.name.value, ())]
+    later = [cst.Decorator(e) for e in below if isinstance(e, cst.Call) and e.args and isinstance(a := e.args[0].value, cst.Name) and a.value == f.name.value]
+    return any(decorator_name(d) in JIT_DECORATORS and _is_tritons(d, module) for d in (*f.decorators, *later))
 
 
 def _is_tritons(d: cst.Decorator, module: Module) -> bool:

@@ -67,7 +67,7 @@ def stated_kind(p: cst.Param) -> str:
 
 def tile_extents(p: cst.Param) -> tuple[str, ...]:
     """The names of the extents of a tile that a parameter states itself to be, "" for one without: `"tile[2]"`, or `"tile[M, N]"` where others have them
-    too. () for a parameter that states nothing of that kind."""
+    too, `"tile[M, =1]"` for one that is a number. () for a parameter that states nothing of that kind."""
     if not annotation_text(p).startswith("tile["):
         return ()
     said = stated_kind(p)

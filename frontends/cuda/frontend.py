@@ -30,7 +30,7 @@ from .launch.dispatch import Written
 from .launch.entries import cuda_calls, cuda_launches
 from .launch.geometry import BLOCK, Geometry, words_of
 from .launch.host_parts import Passed
-from .launch.specializations import specializations
+from .launch.specializations import specializations, with_bytes_guessed
 from .reader import reading
 from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type, unit_of
 from .source.syntax import declared_name, text
@@ -190,6 +190,10 @@ class CudaFrontend:
         fn = self._find(opened, source, split_name(kernel)[0])
         found = cuda_launches(opened.sources, opened.main, source, fn.name)
         return [self._assembled(source, kernel, fn, each) for each in found]
+
+    def enough(self, each: Specialization) -> Specialization | None:
+        """A specialization that was refused for its bytes of shared memory with more of them, which are guessed; None where there are no more."""
+        return with_bytes_guessed(each)
 
     def specializations(self, source: Path, part: tuple[int, int] = (0, 1)) -> list[Specialization]:
         """Every specialization of the file's kernels that the project around it names, and a guess for each kernel that it says nothing of; of part k of m

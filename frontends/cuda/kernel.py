@@ -378,11 +378,16 @@ def _together(x: n.Node) -> bool:
 
 
 def _settled(body: n.Block, r: Reading, apart: frozenset[str]) -> n.Block:
-    """A body with its variables as values where they are such, and its pieces joined."""
+    """A body with its variables as values where they are such, and its pieces joined; loops are looked for again where that shows more of them."""
     g = r.geometry
     sizes = frozenset(w for k, w in g.words.items() if k in BLOCK or k.startswith("grid_"))
     extents = frozenset(x.name for x in (*g.block, *map(g.extent, range(3))) if isinstance(x, n.Var))
-    return joined(cleaned(promoted(restarted(counted(cleaned(body, apart), r.m.fresh, sizes | extents), r.m.fresh), frozenset(r.m.taken)), apart))
+    found = counted(cleaned(body, apart), r.m.fresh, sizes | extents)
+    while True:
+        made = joined(cleaned(promoted(restarted(found, r.m.fresh), frozenset(r.m.taken)), apart))
+        found = counted(made, r.m.fresh, sizes | extents)
+        if found == made:
+            return made
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], geometry: Geometry) -> tuple[list[n.Stmt], list[n.Stmt]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
+from functools import reduce
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -162,17 +163,22 @@ class Kernel:
         kinds = kinds_of(blocks, form)
         loose: set[str] = set()
         found: dict[str, DType] = {}
+        described, apart = self.maps(), True
         for _ in range(ROUNDS):
             machine = self._machine(bases, found)
             machine.kinds, machine.lasting, machine.bases, machine.loose = kinds, kept, self._known(bases, machine), set(loose)
-            machine.arrays, machine.read, machine.maps = arrays, frozenset(uses_of(blocks).read), self.maps()
+            machine.arrays, machine.read, machine.maps = arrays, frozenset(uses_of(blocks).read), described
             machine.again = any(i.parts[:2] == ("mbarrier", "init") for x in frozenset().union(*flow.loops.values()) for i in blocks[x].instructions)
+            machine.apart = apart
             machine.names, machine.shapes, machine.sizes = self.named, *self._stated()
             run = Run(machine, blocks)
             made = run.statements(items)
             settled = self._settled(machine)
             if machine.loose == loose and settled == found:
-                return self._finished(machine, run, made)
+                done = self._finished(machine, run, made)
+                if not any(isinstance(x, n.Var) and x.name in machine.origins for s in done for x in walk(s)):
+                    return done
+                apart = False  # a number of which something is left that is no place: what needs it stays text
             loose, found = machine.loose, settled
         raise form.text.fail("KIR-F304", "memory whose dtype does not settle", self.e.span)
 
@@ -219,9 +225,11 @@ class Kernel:
             name = self.named[p.name]
             kind = _SCALARS.get(p.words[0] if p.words else "", None)
             if p.name in self.pointers:
-                size = n.Var(f"{name}_extent", I64)
-                dtype = self.dtypes.get(p.name, found.get(p.name))
-                machine.symbols[p.name] = Symbol(p.name, "global", build.mul(size, dtype.bytes if dtype is not None else 1), dtype, shape=(size,))
+                boxed = self.boxed.get(name)
+                size = n.Var(f"{name}_extent", I64) if boxed is None else reduce(build.mul, boxed.shape)
+                dtype = self.dtypes.get(p.name, found.get(p.name)) if boxed is None else boxed.dtype
+                whole = build.mul(size, dtype.bytes if dtype is not None else 1)
+                machine.symbols[p.name] = Symbol(p.name, "global", whole, dtype, shape=(size,), boxed=boxed)
             if kind is not None and p.count == 1:
                 machine.scalars[p.name] = n.Var(name, kind)
         for v in (*self.m.variables.values(), *form.variables.values()):

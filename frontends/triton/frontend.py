@@ -28,12 +28,14 @@ from .launch.host_code import triton_launches
 from .output.program import given_by_all, is_kernel, read_kernel
 from .suffixes import SUFFIXES
 from .types.inference import Inference
-from .values.values import Jit, NotUnderstood, Value
+from .values.values import Items, Jit, NotUnderstood, Value, items_of
 
 MOST_KEPT = 24
 """How many readings of kernels a frontend keeps."""
 
 
+MOST_LAUNCHED = 4
+"""Kernels of a file under whose launches a helper is read."""
 MOST_BESIDE = 64
 """Files beside a helper's that are looked through for who calls it."""
 
@@ -141,19 +143,21 @@ class TritonFrontend:
                     made = again if _opaque(again) < _opaque(made) else made
                     if not _opaque(made):
                         break
-                if _opaque(made) and (values := self._given(module, others, node)) is not None:
+                for values in self._given(module, others, node) if _opaque(made) else ():
                     try:
                         again = read_kernel(self._project, module, node, dict(given), values=values)
                         made = again if _opaque(again) < _opaque(made) else made
                     except NotUnderstood:
                         pass
+                    if not _opaque(made):
+                        break
             self._lately[key] = node, made
         return self._lately[key][1]
 
-    def _given(self, module: Module, others: Sequence[cst.FunctionDef], node: cst.FunctionDef) -> dict[str, Value] | None:
+    def _given(self, module: Module, others: Sequence[cst.FunctionDef], node: cst.FunctionDef) -> list[dict[str, Value]]:
         """What a function is given by others of its file, or, where these do not call it, by those of the files beside it that import it."""
         found = given_by_all(self._project, [(module, f) for f in others if f is not node], node)
-        if found is not None or is_kernel(Jit(module, node), Inference(HostScope(self._project, module))):
+        if found or is_kernel(Jit(module, node), Inference(HostScope(self._project, module))):
             return found
         beside = [p for p in sorted(module.path.parent.glob("*.py")) if p != module.path][:MOST_BESIDE]
         for path in beside:
@@ -162,8 +166,36 @@ class TritonFrontend:
                 other = self._project.file(path) if node.name.value in text and module.path.stem in text else None
             except (OSError, UnicodeDecodeError, KirError):
                 continue
-            if other is not None and (found := given_by_all(self._project, [(other, f) for f in other.functions if is_jit(f, other)], node)) is not None:
+            if other is not None and (found := given_by_all(self._project, [(other, f) for f in other.functions if is_jit(f, other)], node)):
                 return found
+        return []
+
+    def under_callers_launch(self, source: Path, kernel: str) -> Program | None:
+        """A helper as a kernel of its file gives it what it takes under the values of the first launch that the Python around that kernel shows: sizes and
+        numbers of axes that helpers get from it. None where none is found, or something is opaque even so. Raises KirError KIR-F001 to KIR-F003."""
+        module, node = self.find(source, kernel)
+        functions = self.functions(source)
+        reach = {node.name.value}
+        for _ in functions:
+            reach |= {f.name.value for f in functions if any(name in module.code(f) for name in reach)}
+        inference = Inference(HostScope(self._project, module))
+        callers = [f for f in functions if f.name.value in reach and f is not node and is_kernel(Jit(module, f), inference)]
+        calls: list[dict[str, Value]] = []
+        for f in callers[:MOST_LAUNCHED]:
+            try:
+                found = self.launches(source, f.name.value)
+                values = settled(found[0].binding).metas if found else {}
+                given = {m.name: values[m.name] for m in self._read(module, f, ()).metas if m.name in values}
+                calls += given_by_all(self._project, [(module, f)], node, given) if given else []
+            except KirError:
+                continue
+        for called in sorted(calls, key=parts_of):
+            try:
+                made = read_kernel(self._project, module, node, {}, values=called, exact=True)
+            except NotUnderstood:
+                continue
+            if not _opaque(made):
+                return made
         return None
 
     def outline(self, source: Path, kernel: str) -> Outline:
@@ -191,6 +223,11 @@ class TritonFrontend:
         program = self.parse(source, kernel)
         usual = compared(program) | dict.fromkeys(sizes_of_calls(node, ("static_range",)), FEW)
         return [assembled(skeleton, each, each.named, usual=usual, in_rows=in_rows(program)) for each in found]
+
+
+def parts_of(given: dict[str, Value]) -> int:
+    """How many values a call gives, each of a tuple for itself."""
+    return sum(len(items_of(v)) if isinstance(v, Items) else 1 for v in given.values())
 
 
 def _opaque(program: Program) -> int:

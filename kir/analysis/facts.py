@@ -251,7 +251,7 @@ class Facts:
                 return d.scale(self.domain(e.a), 1 << places) if e.op == "shl" else d.floordiv(self.domain(e.a), d.exactly(1 << places))
             case n.Binary(a=n.Const(value=int() as value)) if e.op in ("shl", "shr") and value >= 0 and not isinstance(e.b, n.Const):
                 by = self.domain(e.b)
-                if by.lo is None or by.hi is None or by.lo < 0 or value << by.hi >= 1 << (dtype_of(e.type).bits - 1):
+                if by.lo is None or by.hi is None or by.lo < 0 or by.hi >= dtype_of(e.type).bits or value << by.hi >= 1 << (dtype_of(e.type).bits - 1):
                     return d.TOP  # by more than there are bits, or into the sign
                 return d.between(value << by.lo, value << by.hi) if e.op == "shl" else d.between(value >> by.hi, value >> by.lo)
             case n.Select():

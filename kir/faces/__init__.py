@@ -1,4 +1,4 @@
 """Where people and agents come in: the command line, and reports.
 
-Order: report, api, agents, explore, hub, cli.
+Order: plain, report, api, agents, explore, hub, cli.
 """

@@ -281,7 +281,7 @@ class Walk:
             if pending:
                 first = pending.popleft()
                 if not first.future.result().accepted and late():  # it may have been ended before it could tell
-                    return "budget", f"the budget of {self.budget.seconds:g} s is used up"
+                    return "budget", f"the budget of {self.budget.seconds:.3g} s is used up"
                 if self._settle(first):
                     continue
                 # The step failed: what was built on it is void, and the walk goes on from before it.
@@ -315,7 +315,7 @@ class Walk:
         if attempts >= self.budget.attempts:
             return f"the budget of {self.budget.attempts} gated attempts is used up"
         if self.deadline is not None and time.monotonic() > self.deadline:
-            return f"the budget of {self.budget.seconds:g} s is used up"
+            return f"the budget of {self.budget.seconds:.3g} s is used up"
         return ""
 
     def _propose(self, tip: Program, pending: Sequence[_Pending], barred: set[str]) -> _Pending | list[Step]:

@@ -19,7 +19,7 @@ from kir.base.diagnostic import KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
-from kir.ir.types import DTYPES, DType, PointerType, TileType, Type, dtype_of
+from kir.ir.types import DTYPES, I32, DType, PointerType, TileType, Type, dtype_of
 from kir.ir.visit import once_for_each, substitute, transform
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
@@ -436,6 +436,7 @@ def shape_of(problem: Problem, text: str) -> Shape:
     wrong = [f"'{name}' is no size of it" for name in parts if name not in wanted]
     wrong += [f"{name} is not given" for name in wanted if name not in parts]
     wrong += [f"{name} = '{value}'" for name, value in parts.items() if not value.isdigit() or not (int(value) or _may_be_none(problem, name))]
+    wrong += [f"{name} = {value} is more than {I32.range[1]}" for name, value in parts.items() if not wrong and int(value) > I32.range[1]]
     wrong += [f"'{fact}' does not hold" for fact in problem.spec.facts if not wrong and not evaluate(fact, {k: int(v) for k, v in parts.items()})]
     if wrong:
         raise usage("KIR-G902", f"'{text}' gives no sizes of problem '{problem.name}': {wrong[0]}", needs=f"a name, or {','.join(f'{w}=1' for w in wanted)}")

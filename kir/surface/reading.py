@@ -23,7 +23,7 @@ from kir.ir.nodes import For, Opaque, Program, Var
 from kir.ir.parser import parse_program
 from kir.ir.rules.generic import is_generic
 from kir.ir.rules.verify import check
-from kir.ir.types import DType
+from kir.ir.types import I32, DType
 from kir.ir.visit import statements
 from kir.surface import Frontend, KernelRef, frontend, held_within, reads
 
@@ -135,9 +135,8 @@ def load_expert(text: str, binding: Path | Binding | None = None, paired: bool =
     from kir.analysis.normal.regions import raised
 
     path, asked = located(text)
-    read = read_source(text, binding)
-    if binding is None:
-        read = as_launched(text, read)
+    generic = read_source(text, binding)
+    read = as_launched(text, generic) if binding is None else generic
     name = (asked if asked.isidentifier() else read.kernel or read.program.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     written = specialized_form(read, manifest(text) if binding is None else (), text, paired)
@@ -147,7 +146,14 @@ def load_expert(text: str, binding: Path | Binding | None = None, paired: bool =
         return Expert(program, name, source, own_surface(program, read.surface), held, written=written)
     called = {k: t.name or k for k, t in read.binding.tensors.items()}
     pairs = frozenset((called.get(a, a), called.get(b, b), *part) for a, b, *part in read.binding.joined)
-    return Expert(program, name, source, own_surface(program, read.surface), held, read.binding.unsaid, pairs, written)
+    unsaid = read.binding.unsaid | (_cut(generic.program, read.binding) if binding is None else frozenset())
+    return Expert(program, name, source, own_surface(program, read.surface), held, unsaid, pairs, written)
+
+
+def _cut(generic: Program, binding: Binding) -> frozenset[str]:
+    """What nothing says of sizes that a kernel takes in 64 bits, which are numbers of 32 here."""
+    wide = {p.name for p in generic.params if p.role == "scalar" and isinstance(p.of, DType) and p.of.is_integer and p.of.bits == 64}
+    return frozenset(f"{size} < 2^31" for size in {str(binding.scalars.get(name, name)) for name in wide} & {*binding.sizes})
 
 
 def as_launched(text: str, read: Reading) -> Reading:
@@ -172,7 +178,7 @@ def launched(text: str) -> tuple[Binding | None, tuple[Diagnostic, ...]]:
 
 def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
     """What is known of the launch of the kernel of ``FILE[::KERNEL]``: the binding that is kept for it, else what the host code around it says. Raises
-    KirError KIR-S061 for questions that stay open."""
+    KirError KIR-S061 for questions that stay open, and KIR-F011 where that is as the facts exclude one another."""
     from kir.ir.binding import Binding
     from kir.surface.finding import launches_of, notice, under
     from kir.surface.launches.assembled import Found
@@ -189,10 +195,23 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
         return None, ()
     first, command = found[0], f"kir bind {quote(text)} --ask"
     if first.open:
+        _agree(first.binding)
         why = _not_run(text, first.open) or _goes_wrong(first, under(reader, path, name))
         raise error("KIR-S061", f"{first.place} launches {name}, and leaves open: {_some(first.open)}",
                     needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers", notes=why)
     return first, (notice(first, found[1:], name, command),)
+
+
+def _agree(binding: Binding) -> None:
+    """Raises KirError KIR-F011 for a fact that contradicts those before it."""
+    from kir.ir.binding import fact_expressions
+    from kir.ir.bindings.binding_facts import check_facts
+
+    try:
+        facts = fact_expressions(binding.facts, {name: Var(name, I32) for name in binding.sizes})
+    except KirError:  # of what is open
+        return
+    check_facts(binding, facts)
 
 
 def _not_run(text: str, missing: Sequence[str]) -> tuple[str, ...]:

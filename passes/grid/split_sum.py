@@ -29,6 +29,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis import Aliases
 from kir.analysis.elements import NotElementwise, element, tile
 from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
@@ -36,9 +37,10 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, shape_of
 from kir.ir.visit import names_read, regions, statements, substitute, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
 from kir.rewrite.match import is_counted, node_as
+from kir.rewrite.match.independence import apart
 from kir.rewrite.match.materialize import is_pure
 
 from .split_k import shares
@@ -51,10 +53,14 @@ ATOMICS = {op: fn for fn, op in OPERATIONS.items()}
 def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
     sums = {s.at.buffer.name for s in statements(loop.body) if isinstance(s, n.Store) and _added(s) is not None}
-    for s in statements(loop.body):
-        if isinstance(s, n.Store) and s.at.buffer.space == "global" and _added(s) is None:
-            return refuted(f"a part stores to '{s.at.buffer.name}', and the parts run side by side",
-                           f"parts 0 and 1 both write '{s.at.buffer.name}', in no order", needs="a loop that only adds to the old value")
+    stored = sorted({s.at.buffer.name for s in statements(loop.body) if isinstance(s, n.Store) and s.at.buffer.space == "global" and _added(s) is None})
+    aliases, touched = Aliases(program), sorted({r.buffer.name for s in loop.body for r in regions(s)})
+    for name in stored:
+        if name in sums or not apart(program, site.path, loop, name):
+            return refuted(f"a part stores to '{name}', and the parts run side by side", f"parts 0 and 1 both write '{name}', in no order",
+                           needs="a loop that only adds to the old value, or stores to places of its own")
+        if other := next((x for x in touched if x != name and aliases.may_be_one(x, name)), None):
+            return unknown(f"a part stores to '{name}', which may be '{other}'", needs="tensors that are known to be others")
     for name in sorted(sums):
         done = sorted({added[0] for s in statements(loop.body) if isinstance(s, n.Store) and s.at.buffer.name == name and (added := _added(s)) is not None})
         if len(done) > 1:
@@ -77,8 +83,8 @@ def _nobody_leaves(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class SplitSum(Pass):
-    """The loop over the parts becomes the last axis of the grid, or, of a kernel of one CTA, the only one (`alone`). `spelled`: what stays inside the
-    tensor is said by a mask where it was clipped."""
+    """The loop over the parts becomes an axis of the grid, with `behind` of those there are behind it, or, of a kernel of one CTA, the only one (`alone`).
+    `spelled`: what stays inside the tensor is said by a mask where it was clipped."""
 
     intent: ClassVar[str] = "split-k"
     catalogue: ClassVar[tuple[int, ...]] = (32,)
@@ -90,6 +96,7 @@ class SplitSum(Pass):
 
     spelled: bool = False
     alone: bool = False
+    behind: int = 0
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop that is all that a kernel does, and that adds to tensors."""
@@ -102,7 +109,7 @@ class SplitSum(Pass):
         stores = [s for s in statements(node.body) if isinstance(s, n.Store) and s.at.buffer.space == "global"]
         if not stores or not any(_added(s) is not None for s in stores):
             return None
-        if len(kernel.grid) > 2 or kernel.cluster or program.plan:
+        if len(kernel.grid) > 2 or self.behind > len(kernel.grid) or kernel.cluster or program.plan:
             return Miss("the grid has no axis left, or CTAs form clusters")
         if self.alone and not (len(kernel.grid) == 1 and build.is_const(kernel.grid[0].extent, 1) and not any(
                 kernel.grid[0].name in names_read(s) for s in kernel.body)):
@@ -125,7 +132,8 @@ class SplitSum(Pass):
             (fn, value), mask = added, _mask(s.at) if s.clip else s.mask
             return n.Eval(build.call(fn, s.at, value, *(() if mask is None else (mask,))), label=s.label, origin=s.origin)
         body = tuple(transform(s, leave) for s in loop.body)
-        grid = (*(() if self.alone else kernel.grid), n.Axis(loop.var.name, loop.hi))
+        others, at = () if self.alone else kernel.grid, 0 if self.alone else len(kernel.grid) - self.behind
+        grid = (*others[:at], n.Axis(loop.var.name, loop.hi), *others[at:])
         made = replace(kernel, grid=grid, body=(*kernel.body[:-1], *body))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path[:1])
 
@@ -136,32 +144,34 @@ class SplitSum(Pass):
         updates = [s.call for s in statements(node.body) if isinstance(s, n.Eval) and s.call.fn in OPERATIONS]
         if not updates:
             return None
-        axis = node.grid[-1].name
         lets = {name: s.value for s in statements(node.body) if isinstance(s, n.Let) for name in s.names}
-        others = {a.name for a in node.grid[:-1] if not build.is_const(a.extent, 1)}
+        known = set[str]().union(*(_roots(c.args[0], lets) for c in updates if isinstance(c.args[0], n.Region)))
+        behind = next((k for k, a in enumerate(reversed(node.grid)) if a.name not in known and not build.is_const(a.extent, 1)), 0)
+        axis = node.grid[-1 - behind]
+        others = {a.name for a in node.grid if a is not axis and not build.is_const(a.extent, 1)}
         for c in updates:
             if c.attrs or len(c.args) not in ((2, 3) if c.fn == "atomic_add" else (2,)) or not isinstance(c.args[0], n.Region):
                 return Miss("an update has options of its own")
             told = _roots(c.args[0], lets)
-            if axis in told or not others <= told or any(isinstance(x, n.Load) for i in c.args[0].index for x in walk(i)):
+            if axis.name in told or not others <= told or any(isinstance(x, n.Load) for i in c.args[0].index for x in walk(i)):
                 return Miss("the places that the CTAs add to are not those of the other axes of the grid")
+            if build.is_const(node.threads, 1) and any(isinstance(i, n.Expr) and shape_of(i.type) for i in c.args[0].index):
+                return Miss("its elements are not updated one after the other yet")
             if _may_meet(c.args[0], lets):
                 return Miss("elements of one update may be added to one place, one after the other: a store keeps the last")
-        if any(isinstance(s, n.Store) and s.at.buffer.space == "global" for s in statements(node.body)):
-            return Miss("it stores to a tensor too")
         if _meets(node.body) or any(isinstance(s, n.Jump) for s in statements(node.body)):
             return Miss("threads are told apart in it, or something leaves")
-        parts, part = build.int_value(node.grid[-1].extent), n.Var(axis, I32)
+        parts, part = build.int_value(axis.extent), n.Var(axis.name, I32)
         if parts is not None and any(next(shares(s, parts, part), None) is not None for s in statements(node.body) if isinstance(s, n.For)):
             return Miss("its parts are ranges of one loop: that is split-k")
         spelled = any(len(c.args) == 3 and isinstance(c.args[0], n.Region) and c.args[2] == _mask(c.args[0]) for c in updates)
-        return Site(path, SplitSum(spelled, len(node.grid) == 1))
+        return Site(path, SplitSum(spelled, len(node.grid) == 1, behind))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the parts, each of which is added to the old value."""
         kernel = node_at(program, site.path)
         assert isinstance(kernel, n.Kernel)
-        axis = kernel.grid[-1]
+        axis = kernel.grid[-1 - self.behind]
 
         def leave(_: n.Node, s: n.Node) -> n.Node:
             if not (isinstance(s, n.Eval) and s.call.fn in OPERATIONS and isinstance(at := s.call.args[0], n.Region)):
@@ -174,7 +184,7 @@ class SplitSum(Pass):
             return n.Store(at, build.binary(OPERATIONS[s.call.fn], old, value), None if clip else mask, clip, label=s.label, origin=s.origin)
         first = next((k for k, s in enumerate(kernel.body) if not _is_name(s, axis.name)), len(kernel.body))
         loop = n.For(n.Var(axis.name, I32), build.const(0), axis.extent, build.const(1), tuple(transform(s, leave) for s in kernel.body[first:]))
-        grid = (n.Axis(fresh("cta", names_in(program, kernel)), build.const(1)),) if self.alone else kernel.grid[:-1]
+        grid = (n.Axis(fresh("cta", names_in(program, kernel)), build.const(1)),) if self.alone else tuple(a for a in kernel.grid if a is not axis)
         made = replace(kernel, grid=grid, body=(*kernel.body[:first], loop))
         return Rewritten(replace_kernel(program, kernel.name, made), (*site.path, first))
 

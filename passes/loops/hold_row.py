@@ -28,8 +28,9 @@ pipeline: `hold-row{enter=[0] fills=1 levels=1}@main/n/k`
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import ClassVar
 
 from kir.analysis.access import Aliases, accesses
@@ -38,12 +39,12 @@ from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.canonical import bound_names
+from kir.ir.canonical import bound_names, rename
 from kir.ir.visit import buffers_named, names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import edit_block, kernel_of, node_at
-from kir.rewrite.match import block_and_index, counting, fresh_var, is_counted, names_at, node_as, params_as
-from kir.rewrite.match.materialize import buffers_written, is_pure
+from kir.rewrite.match import block_and_index, counting, fresh_names, fresh_var, is_counted, matched_as, names_at, node_as, params_as
+from kir.rewrite.match.materialize import MOST_WRITTEN, buffers_written, is_pure
 
 from .jam_loop import LARGEST, Apart, CannotJam, Jam, JamLoop, element_of
 
@@ -68,10 +69,55 @@ def _fills(block: Sequence[n.Stmt], b: n.Buffer) -> bool:
         is_pure(x) for s in block for x in walk(s) if isinstance(x, n.Call))
 
 
+def _bare(block: n.Block, names: Mapping[str, str]) -> n.Block:
+    """Statements by other names, without labels."""
+    return tuple(rename(s, names, False) for s in block)
+
+
+def _again(s: n.Stmt, loop: n.For, fills: int) -> tuple[Path, n.For] | None:
+    """The path below a statement to a loop in it that computes the same as another first, but for names, and uses it in its rounds; None without."""
+    if not isinstance(s, n.For) or s.kind != "serial":
+        return None
+    parts, own = loop.body[:1 + fills], s.body[:1 + fills]
+    ours, theirs = list(bound_names(parts)), list(bound_names(own))
+    if is_counted(s, plain=True) and s.hi == loop.hi and len(own) == len(parts) and len(ours) == len(theirs):
+        names = {**dict(zip(theirs, ours, strict=True)), s.var.name: loop.var.name}
+        later = {x for y in s.body[1 + fills:] for x in names_read(y) | buffers_named(y)}
+        if _bare(own, names) == _bare(parts, {}) and not set(theirs[1:]) & later:
+            return (), s
+    for k, y in enumerate(s.body):
+        if (found := _again(y, loop, fills)) is not None:
+            return ("body", k, *found[0]), found[1]
+    return None
+
+
+def _users(program: n.Program, site: Site) -> list[tuple[Path, n.For, int]]:
+    """The loops that compute it, with their paths and how many loops they are moved out of: that at the site, and the others."""
+    loop, item = node_as(program, site.path, n.For), params_as(site, HoldRow)
+    start = site.path[:len(site.path) - 2 * item.levels]
+    block, i = block_and_index(program, start)
+    out = [(site.path, loop, item.levels)]
+    for k in item.again:
+        found = _again(block[i + k], loop, item.fills) if i + k < len(block) else None
+        if found is not None:
+            out.append(((*start[:-1], i + k, *found[0]), found[1], len(found[0]) // 2))
+    return out
+
+
 def _same_each_time(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, item, aliases = node_as(program, site.path, n.For), params_as(site, HoldRow), Aliases(program)
-    crossed = _crossed(program, site.path, item.levels) or []
-    parts, rest = loop.body[:1 + item.fills], loop.body[1 + item.fills:]
+    item, start = params_as(site, HoldRow), site.path[:len(site.path) - 2 * params_as(site, HoldRow).levels]
+    block, i = block_and_index(program, start)
+    for path, loop, levels in _users(program, site):
+        found = _same_here(program, path, loop, levels, item.fills, block[i:i + max(item.again)] if item.again else ())
+        if found.kind != "proved":
+            return found
+    return proved("it is the same each time")
+
+
+def _same_here(program: n.Program, path: Path, loop: n.For, levels: int, fills: int, until: n.Block) -> Verdict:
+    """Whether what a loop computes first is the same in each round of the loops around it, and is not changed by the statements `until` the last use."""
+    crossed, aliases = _crossed(program, path, levels) or [], Aliases(program)
+    parts, rest = loop.body[:1 + fills], loop.body[1 + fills:]
     own, outer = set(bound_names(parts)), crossed[-1] if crossed else loop
     if changed := sorted(own & buffers_written(rest)):
         return refuted(f"'{changed[0]}' is changed where it is used", "the second time it has what the first has left")
@@ -79,14 +125,14 @@ def _same_each_time(program: n.Program, site: Site, context: Context) -> Verdict
     if named := sorted(name for s in parts for name in names_read(s) | buffers_named(s) if name in inside):
         return refuted(f"'{named[0]}' is another one each time", f"round 1 of the loop over '{outer.var.name}' computes something else than round 0")
     read = {a.buffer for s in parts for a in accesses(s) if not a.writes} - own
-    clash = sorted(r for r in read for w in buffers_written((outer,)) - own if w == "*" or aliases.may_be_one(w, r))
+    clash = sorted(r for r in read for w in buffers_written((outer, *until)) - own if w == "*" or aliases.may_be_one(w, r))
     if clash:
         return refuted(f"'{clash[0]}' is written in the loop", f"round 1 reads what round 0 has written to '{clash[0]}'")
     return proved("it is the same each time")
 
 
 def _runs(program: n.Program, site: Site, context: Context) -> Verdict:
-    for loop in _crossed(program, site.path, params_as(site, HoldRow).levels) or []:
+    for loop in (x for path, _, levels in _users(program, site) for x in _crossed(program, path, levels) or []):
         lo, hi = build.int_value(loop.lo), build.int_value(loop.hi)
         if lo is None or hi is None or lo >= hi:
             return unknown(f"the loop over '{loop.var.name}' may not run once, and what would be computed may lie outside of what it reads",
@@ -97,7 +143,8 @@ def _runs(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class HoldRow(Pass):
     """Of the loop at the site the declaration with which a round begins and the `fills` statements behind it are moved `levels` loops out; `enter`,
-    `branches`, `keep` and `cuts` say as in `jam-loop` what of it is run once for all rounds."""
+    `branches`, `keep` and `cuts` say as in `jam-loop` what of it is run once for all rounds. `again`: so many statements behind that one stand others, a loop
+    in each of which computes the same, and takes it from there."""
 
     intent: ClassVar[str] = "operand-reuse"
     catalogue: ClassVar[tuple[int, ...]] = (51, 5)
@@ -112,6 +159,7 @@ class HoldRow(Pass):
     keep: tuple[int, ...] = ()
     fills: int = 1
     levels: int = 1
+    again: tuple[int, ...] = ()
 
     @property
     def jam(self) -> JamLoop:
@@ -129,6 +177,8 @@ class HoldRow(Pass):
             return Miss(f"the statements behind '{b.name}' do more than compute it")
         if self.levels < 0 or _crossed(program, path, self.levels) is None:
             return Miss("there are not so many loops around it")
+        if len(_users(program, Site(path, self))) < 1 + len(self.again) or list(self.again) != sorted(set(self.again)) or min(self.again, default=1) < 1:
+            return Miss("no other loop computes the same there")
         try:
             self._jammed(program, path, node)
         except CannotJam as why:
@@ -146,8 +196,11 @@ class HoldRow(Pass):
         """The array and what fills it, and its elements."""
         loop, at = node_as(program, site.path, n.For), site.path
         ahead, made = self._jammed(program, site.path, loop)
-        rest = tuple(element_of(s, made.arrays, loop.var, 0) for s in loop.body[1 + self.fills:])
-        out = edit_block(program, at, lambda b: (*b[:int(at[-1])], replace(loop, body=rest), *b[int(at[-1]) + 1:]))
+        array = made.arrays[bound(loop).name]
+        out = program
+        for where, user, _ in reversed(_users(program, site)):
+            rest = tuple(element_of(s, {**made.arrays, bound(user).name: array}, user.var, 0) for s in user.body[1 + self.fills:])
+            out = _with(out, where, replace(user, body=rest))
         at = at[:len(at) - 2 * self.levels]
         return Rewritten(edit_block(out, at, lambda b: (*b[:int(at[-1])], *ahead, *b[int(at[-1]):])), at)
 
@@ -160,11 +213,13 @@ class HoldRow(Pass):
         count = build.int_value(b.shape[0])
         if len(using) < 2 or count is None or not 1 < count <= LARGEST or not build.is_const(kernel_of(program, path).threads, 1):
             return Miss("it is no array of one thread that is filled and read")
-        steps, loop = _reader(block[using[-1]], b)
-        if loop is None or build.int_value(loop.hi) != count:
+        readers = list(takewhile(lambda k: (found := _reader(block[k], b)[1]) is not None and build.int_value(found.hi) == count, reversed(using[1:])))[::-1]
+        if not readers:
             return Miss("no one loop reads an element in each round")
-        fills = tuple(block[k] for k in using[:-1])
-        between = tuple(s for k, s in enumerate(block[i:using[-1]], i) if k != i and k not in using)
+        first, (steps, loop) = readers[0], _reader(block[readers[0]], b)
+        assert loop is not None
+        fills = tuple(block[k] for k in using if k < first)
+        between = tuple(s for k, s in enumerate(block[i:first], i) if k != i and k not in using)
         if not _fills(fills, b) or (between and not may_be_exchanged((node, *fills), between, Facts.at(program, path), Aliases(program))):
             return Miss("what fills it does more, or has to stand where it does")
         apart = Apart(count, loop.var, 0)
@@ -175,15 +230,36 @@ class HoldRow(Pass):
         inside = list(statements(parts))
         enter, branches, keep = (tuple(k for k, s in enumerate(s for s in inside if isinstance(s, kind)) if id(s) in chosen)
                                  for kind, chosen in ((n.For, apart.entered), (n.If, apart.entered), (n.Alloc, apart.kept)))
-        item = HoldRow(enter, tuple(apart.cuts), branches, keep, len(parts) - 1, len(steps) // 2)
-        made = replace(loop, body=(*parts, *(apart.single(s) for s in loop.body)))
-        return Site(path, item, {"made": made, "at": (*path[:-1], i + len(between), *steps), "between": between, "reader": using[-1]})
+        item = HoldRow(enter, tuple(apart.cuts), branches, keep, len(parts) - 1, len(steps) // 2, tuple(k - first for k in readers[1:]))
+        if len(readers) > 1 and (len(readers) - 1) * sum(1 for s in parts for _ in walk(s)) > MOST_WRITTEN:
+            return Miss("it is too long to be computed where each of its readers needs it")
+        made, taken = [((*path[:-1], i + len(between), *steps), replace(loop, body=(*parts, *(apart.single(s) for s in loop.body))))], names_at(program, path)
+        for k in readers[1:]:
+            steps, user = _reader(block[k], b)
+            assert user is not None
+            names = {**fresh_names(parts, taken), loop.var.name: user.var.name}
+            taken |= set(names.values())
+            body = tuple(rename(apart.single(s), {b.name: names[b.name]}) for s in user.body)
+            made.append(((*path[:-1], i + len(between) + k - first, *steps), replace(user, body=(*_bare(parts, names), *body))))
+        return Site(path, item, {"made": made, "between": between, "reader": first})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each number where it is needed."""
-        i, at, k = int(site.path[-1]), site.captures["at"], site.captures["reader"]
-        out = edit_block(program, site.path, lambda b: (*b[:i], *site.captures["between"], b[k], *b[k + 1:]))
-        return Rewritten(edit_block(out, at, lambda b: (*b[:int(at[-1])], site.captures["made"], *b[int(at[-1]) + 1:])), at)
+        i, made, k = int(site.path[-1]), site.captures["made"], site.captures["reader"]
+        out = edit_block(program, site.path, lambda b: (*b[:i], *site.captures["between"], *b[k:]))
+        for at, loop in made:
+            out = _with(out, at, loop)
+        return Rewritten(out, made[0][0])
+
+
+def bound(loop: n.For) -> n.Buffer:
+    """What a round of a loop declares first."""
+    return matched_as(loop.body[0], n.Alloc).buffer
+
+
+def _with(program: n.Program, at: Path, s: n.Stmt) -> n.Program:
+    """A program with another statement at a path."""
+    return edit_block(program, at, lambda b: (*b[:int(at[-1])], s, *b[int(at[-1]) + 1:]))
 
 
 def _reader(s: n.Stmt, b: n.Buffer) -> tuple[Path, n.For | None]:

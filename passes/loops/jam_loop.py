@@ -26,7 +26,7 @@ pipeline: `jam-loop{enter=[0]}@main/columns`
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -37,11 +37,13 @@ from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
 from kir.ir.types import I32, TileType
 from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, names_at, node_as
 from kir.rewrite.match.independence import independent
+from kir.rewrite.match.materialize import is_pure
 from kir.rewrite.match.sums import in_order
 
 MOST, LARGEST = 64, 256
@@ -62,7 +64,8 @@ class JamLoop(Pass):
     """`enter` are the loops inside that are run once for all iterations, by their number among the loops inside in reading order, and `branches` the branches
     that are gone into once for all. What stands between them is one loop over the iterations; `cuts` are the statements, by their number among all that are
     repeated, before which another one begins. Private memory becomes an array with the iterations along axis `axis`, but what `keep` names by its number
-    among the declarations inside: that stays in the loop over the iterations."""
+    among the declarations inside: that stays in the loop over the iterations. The statements of `once`, by their number among all inside, compute the same
+    in each iteration, and are run once for all."""
 
     intent: ClassVar[str] = "register-tile"
     catalogue: ClassVar[tuple[int, ...]] = (50,)
@@ -75,6 +78,7 @@ class JamLoop(Pass):
     branches: tuple[int, ...] = ()
     keep: tuple[int, ...] = ()
     axis: int = 0
+    once: tuple[int, ...] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a short loop with loops inside, and private memory of each iteration that they share; with no `enter`, all loops that are longer are run once,
@@ -97,7 +101,7 @@ class JamLoop(Pass):
         inside = list(statements(node.body))
         counts = len(inner), sum(isinstance(s, n.If) for s in inside), sum(isinstance(s, n.Alloc) for s in inside)
         if not (self.enter or self.branches) or any(max(which, default=0) >= max(1, most) for which, most in zip(
-                (self.enter, self.branches, self.keep), counts, strict=True)) or self.axis < 0:
+                (self.enter, self.branches, self.keep), counts, strict=True)) or self.axis < 0 or max(self.once, default=-1) >= len(inside):
             return Miss("there is no such loop inside")
         try:
             jam = Jam(node, self, set())
@@ -126,43 +130,56 @@ class JamLoop(Pass):
                 and node.buffer.strides is None and not node.buffer.align):
             return None
         (block, i), name = block_and_index(program, path), node.buffer.name
-        end = max((k for k in range(i, len(block)) if name in buffers_named(block[k])), default=i) + 1
+        end = _last(block, i, {name})
+        longer = _last(block, i, {name} | {s.buffer.name for s in block[i:end] if isinstance(s, n.Alloc)})
         first: Site | Miss | None = None
-        for axis, extent in enumerate(node.buffer.shape):
-            count = build.int_value(extent)
-            found = self._undone(program, path, block[i:end], axis, count) if count is not None and 1 < count <= LARGEST else None
-            if isinstance(found, Site):
-                return found
-            first = first or found
+        for again, stop in ((again, stop) for again in (False, True) for stop in dict.fromkeys((end, longer))):
+            for axis, extent in enumerate(node.buffer.shape):
+                count = build.int_value(extent)
+                counted = count is not None and 1 < count <= LARGEST
+                found = self._undone(program, path, block[i:stop], Apart(count or 0, fresh_var("i", names_at(program, path)), axis, again), block[stop:]) if (
+                    counted) else None
+                if isinstance(found, Site):
+                    return found
+                first = first or found
         return first
 
-    def _undone(self, program: n.Program, path: Path, block: n.Block, axis: int, count: int) -> Site | Miss:
-        """The site at an array whose axis counts iterations, with the loop that it is undone to and what is moved ahead of it."""
+    def _undone(self, program: n.Program, path: Path, block: n.Block, way: Apart, rest: n.Block) -> Site | Miss:
+        """The site at an array of which an axis counts iterations, with the loop that it is undone to and what is moved ahead of it; `rest` stays behind it."""
         why = Miss("no loop is run for several iterations at once")
         for ahead in ((), _ahead(program, path, block)):
             if ahead is None:
                 break
-            if any(isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape for k, s in enumerate(block) if k not in ahead):
+            own = [s for k, s in enumerate(block) if k not in ahead]
+            if not way.again and any(isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape for s in own):
                 why = Miss("private scalars stand between, which all iterations share")
                 continue
-            apart = Apart(count, fresh_var("i", names_at(program, path)), axis)
+            apart = Apart(way.count, way.var, way.axis, way.again)
             try:
-                body = apart.block(tuple(s for k, s in enumerate(block) if k not in ahead))
+                body = apart.block(tuple(own))
             except CannotJam as reason:
                 why = Miss(str(reason))
                 continue
             inside = list(statements(body))
             enter, branches, keep = (tuple(k for k, s in enumerate(s for s in inside if isinstance(s, kind)) if id(s) in chosen)
                                      for kind, chosen in ((n.For, apart.entered), (n.If, apart.entered), (n.Alloc, apart.kept)))
-            if enter or branches:
-                made = (*(block[k] for k in ahead), counting(apart.var, count, body))
-                return Site(path, JamLoop(enter, tuple(apart.cuts), branches, keep, axis), {"made": made, "end": len(block)})
+            if any(name in buffers_named(s) for name in bound_names(body) for s in rest):
+                why = Miss("what each iteration declares is used behind it")
+            elif enter or branches:
+                made = (*(block[k] for k in ahead), counting(apart.var, apart.count, body))
+                once = tuple(k for k, s in enumerate(inside) if id(s) in apart.once)
+                return Site(path, JamLoop(enter, tuple(apart.cuts), branches, keep, apart.axis, once), {"made": made, "end": len(block)})
         return why
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop around all."""
         made, end = site.captures["made"], site.captures["end"]
         return edited(program, site.path, made, 0, end, at=len(made) - 1)
+
+
+def _last(block: n.Block, i: int, names: set[str]) -> int:
+    """The statement behind the last one that mentions one of some names."""
+    return max((k for k in range(i, len(block)) if names & buffers_named(block[k])), default=i) + 1
 
 
 def _ahead(program: n.Program, path: Path, block: n.Block) -> tuple[int, ...] | None:
@@ -205,6 +222,9 @@ class Jam:
         self.entered = {id(s) for k, s in enumerate(inner) if k in item.enter} | {
             id(s) for k, s in enumerate(s for s in statements(loop.body) if isinstance(s, n.If)) if k in item.branches}
         self.kept = {id(s) for k, s in enumerate(s for s in statements(loop.body) if isinstance(s, n.Alloc)) if k in item.keep}
+        self.once = {id(s) for k, s in enumerate(statements(loop.body)) if k in item.once}
+        self.shares: set[str] = set()
+        """Private memory that all iterations share."""
         self.axis = item.axis
         self.arrays: dict[str, n.Buffer] = {}
         self.first = True
@@ -221,9 +241,15 @@ class Jam:
         """The statements of a block for all iterations."""
         out: list[n.Stmt] = []
         run: list[n.Stmt] = []
-        own = {name for s in block if isinstance(s, n.Let) for name in s.names}
+        own = {name for s in block if isinstance(s, n.Let) and id(s) not in self.once for name in s.names}
         for s in block:
-            if isinstance(s, n.Alloc) and id(s) not in self.kept:
+            if id(s) in self.once:
+                if names_read(s) & {self.loop.var.name, *own} or buffers_named(s) & (self.arrays.keys() | self.within) or not is_shared(s, self.shares):
+                    raise CannotJam("a statement is not the same for all iterations")
+                self.shares |= {s.buffer.name} if isinstance(s, n.Alloc) else set()
+                out += [*self._together(run), s]
+                run = []
+            elif isinstance(s, n.Alloc) and id(s) not in self.kept:
                 if s.buffer.space != "register" or s.buffer.layout is not None or s.buffer.strides is not None or (
                         s.init is not None and names_read(s.init) & {self.loop.var.name, *own}):
                     raise CannotJam(f"'{s.buffer.name}' has no form as an array of all iterations")
@@ -261,12 +287,23 @@ class Jam:
         self.number += len(run)
         for lo, hi in zip((0, *ends), (*ends, len(run)), strict=True) if run else ():
             var = self.loop.var if self.first else fresh_var(self.loop.var.name, self.taken)
+            if any(isinstance(x, n.Store) and x.at.buffer.name in self.shares for s in run[lo:hi] for x in statements((s,))):
+                raise CannotJam("an iteration changes what all share")
             body = tuple(substitute(element_of(s, self.arrays, var, self.axis), {self.loop.var.name: var}) for s in run[lo:hi])
             self.within |= (own := {s.buffer.name for s in run[lo:hi] if isinstance(s, n.Alloc)})
             if any(buffers_named(s) & (self.within - own) for s in run[lo:hi]):
                 raise CannotJam("what is kept in one loop over the iterations is used in another")
             self.first = False
             yield counting(var, self.count, body)
+
+
+def is_shared(s: n.Stmt, shares: Collection[str]) -> bool:
+    """Whether a statement only computes in private memory that all iterations share, of what nothing else changes meanwhile."""
+    inside = [*statements((s,))]
+    own = {*shares, *bound_names((s,))}
+    return all(isinstance(x, n.Let | n.Alloc | n.Store | n.For | n.If) for x in inside) and not _exchanges(s) and all(
+        x.buffer.space == "register" if isinstance(x, n.Alloc) else x.at.buffer.name in own if isinstance(x, n.Store) else True for x in inside) and all(
+        is_pure(x) for x in walk(s) if isinstance(x, n.Call))
 
 
 def element_of(s: n.Stmt, arrays: dict[str, n.Buffer], var: n.Var, axis: int) -> n.Stmt:
@@ -289,8 +326,10 @@ def _whole(b: n.Buffer) -> tuple[n.Span, ...]:
 class Apart:
     """What runs for all iterations at once, for one of them: the inverse of `Jam`."""
 
-    def __init__(self, count: int, var: n.Var, axis: int) -> None:
-        self.count, self.var, self.axis = count, var, axis
+    def __init__(self, count: int, var: n.Var, axis: int, again: bool = False) -> None:
+        self.count, self.var, self.axis, self.again = count, var, axis, again
+        self.once: set[int] = set()
+        self.shares: set[str] = set()
         self.arrays: dict[str, n.Buffer] = {}
         self.entered: set[int] = set()
         self.kept: set[int] = set()
@@ -318,6 +357,11 @@ class Apart:
                 single = [substitute(self.single(x), {s.var.name: self.var}) for x in s.body]
                 self.kept |= {id(y) for y in statements(tuple(single)) if isinstance(y, n.Alloc)}
                 out += single
+            elif self.again and not buffers_named(s) & self.arrays.keys() and is_shared(s, self.shares):
+                goes_on = False
+                self.shares |= {s.buffer.name} if isinstance(s, n.Alloc) else set()
+                self.once.add(id(s))
+                out.append(s)
             elif isinstance(s, n.For) and s.kind == "serial" and not self._touches((s.lo, s.hi, s.step)):
                 goes_on = False
                 made_loop = replace(s, body=self.block(s.body))

@@ -24,15 +24,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, Literal
 
+from kir.analysis import Aliases
 from kir.base.dataclass import dataclass
 from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, TileType
-from kir.ir.visit import walk
+from kir.ir.visit import regions, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, kernel_of
 from kir.rewrite.match import block_and_index, edited, matched, matched_as, node_as
+from kir.rewrite.match.independence import ctas_apart
 
 ATOMICS = {"add": "atomic_add", "max": "atomic_max", "min": "atomic_min", "and": "atomic_and", "or": "atomic_or", "xor": "atomic_xor"}
 """Atomics by the operation that they do."""
@@ -93,6 +95,13 @@ def _alone(k: n.Kernel) -> bool:
     return not k.cluster and all(build.is_const(a.extent, 1) for a in k.grid)
 
 
+def _apart(program: n.Program, path: Path, at: n.Region) -> bool:
+    """Whether each CTA updates places of its own, of a tensor that nothing else in the kernel touches."""
+    kernel, aliases = kernel_of(program, path), Aliases(program)
+    others = [r for s in kernel.body if not isinstance(s, n.View) for r in regions(s) if r != at and aliases.may_be_one(r.buffer.name, at.buffer.name)]
+    return not others and not any(isinstance(x, (n.Opaque, n.Hole)) for x in walk(kernel)) and ctas_apart(program, kernel, at.buffer.name)
+
+
 def _call(s: n.Stmt) -> n.Expr | None:
     """The call that a statement is, or names."""
     return s.call if isinstance(s, n.Eval) else s.value if isinstance(s, n.Let) and len(s.names) == 1 else None
@@ -146,7 +155,7 @@ class AtomicUpdate(Pass):
         return edited(program, site.path, (made,), 0, 1 if name is None else 2)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At an atomic of a kernel with one thread in a CTA, on memory of the CTA, or on any where it is the only CTA."""
+        """At an atomic of a kernel with one thread in a CTA, on memory of the CTA, or on any where it is the only CTA or each has places of its own."""
         if not isinstance(node, (n.Eval, n.Let)):
             return None
         found = _atomic(node)
@@ -154,7 +163,7 @@ class AtomicUpdate(Pass):
             return None
         if not build.is_const(kernel_of(program, path).threads, 1):
             return Miss("several threads may do it at once")
-        if found[0].buffer.space != "shared" and not _alone(kernel_of(program, path)):
+        if found[0].buffer.space != "shared" and not _alone(kernel_of(program, path)) and not _apart(program, path, found[0]):
             return Miss("other CTAs may do it at once")
         return Site(path, AtomicUpdate("relaxed" if matched_as(_call(node), n.Call).attrs else ""))
 

@@ -156,7 +156,8 @@ class UpdateRows(Pass):
 
 def _one_by_one(r: n.Region) -> n.Region | None:
     """A row of neighbors, each by its number; None for another place."""
-    only = r.index[0] if len(r.index) == 1 else None
+    whole = [n.Span(build.const(0), d) for d in shape_of(r.type)] if not r.index else []
+    only = next(iter((*r.index, *whole)), None) if len(r.buffer.shape) == 1 else None
     if not isinstance(only, n.Span) or not isinstance(only.extent, int) or only.step not in (1, build.const(1)):
         return None
     number = build.cast(build.call("iota", build.const(only.extent)), dtype_of(only.lo.type))

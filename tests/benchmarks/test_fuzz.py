@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks.checks import kernels_passed as command
+from benchmarks.fuzz import refuting
 from benchmarks.fuzz.checking import Fault, checks, ran, surfaces, unfinished
 from benchmarks.fuzz.making import Made
 from benchmarks.fuzz.shrinking import shrunk
@@ -48,6 +49,17 @@ def test_programs_of_each_form_stand_and_have_no_hazard() -> None:
 
 def test_a_program_is_the_same_each_time() -> None:
     assert Made(7).text == Made(7).text != Made(8).text
+
+
+@pytest.mark.parametrize(("form", "seeds"), [("leaving", (0, 1)), ("awaiting", (3, 5))])
+def test_what_is_said_of_programs_that_are_mostly_wrong_is_held_against_runs(monkeypatch: pytest.MonkeyPatch, form: str, seeds: tuple[int, ...]) -> None:
+    """A checker that called all proved would be found out by few of them; the one there is, not. They are the same each time."""
+    count, texts = Counter[str](), {seed: refuting.FORMS[form](seed).text for seed in seeds}
+    assert texts[seeds[-1]] == refuting.FORMS[form](seeds[-1]).text
+    assert not [found for seed, text in texts.items() for found in refuting.unsound(text, seed, count, form)]
+    assert count[f"{form}: proved"] > 0 and count.total() == len(seeds)
+    monkeypatch.setattr(refuting, "decided", lambda program: [])
+    assert {kind for seed, text in texts.items() for kind, _ in refuting.unsound(text, seed, count, form)} >= {"race"}
 
 
 VOTE = """kir 1

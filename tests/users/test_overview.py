@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -38,6 +40,7 @@ def test_a_kernel_is_told_at_a_glance_and_the_walk_goes_on_in_its_folder(tmp_pat
     file.write_text(SCALED, encoding="utf-8")
     code, out, _ = called(capsys, "explain", str(file), "-o", str(folder), "--seconds", "30", "--at", "n=67108864")
     assert code == 0
+    assert "in plain words) kir 1" in (flat := " ".join(out.split())) and "grid (i: n) threads 1 y[i] = by * x[i]" in flat
     for said in ("What scaled computes", "y[", "What was done to it",
                  "What binds it on h200 at n=67108864", "starting CTAs", "What else could be done", "room for up to",
                  "kir optimize", str(folder)):
@@ -71,6 +74,22 @@ def test_a_kernel_that_was_edited_is_walked_beside_what_was_found_before(tmp_pat
     with pytest.raises(KirError):
         _walked(kernel, None, "", 1.0)
     assert asked[3:] == [str(tmp_path / "one"), "scaled.lineage"]
+
+
+def test_a_walk_goes_on_until_it_has_a_first_step_to_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the time may end before anything is decided; not for ever, and not where the walk has ended otherwise."""
+    asked, ended, at = list[float](), ["budget"], [1]
+
+    def walked(kernel: Kernel, folder: Path | None, problem: str, seconds: float) -> Any:
+        asked.append(seconds)
+        return SimpleNamespace(lineage=SimpleNamespace(accepted=("a step",) if len(asked) == at[0] else (), outcome=SimpleNamespace(ended=ended[0])))
+    monkeypatch.setattr("kir.faces.explore.overview._walked", walked)
+    (file := tmp_path / "scaled.cu").write_text(SCALED, encoding="utf-8")
+    for at[0], ends, times in ((1, "budget", 1), (2, "budget", 2), (9, "budget", 3), (9, "stuck", 1)):
+        asked.clear()
+        ended[0] = ends
+        overview(str(file), seconds=0.2)
+        assert len(asked) == times and asked[1:] == [0.2, 0.4][:times - 1]
 
 
 def test_a_kernel_that_the_gate_refuses_is_still_told_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,13 +163,16 @@ class InstructionCalls:
             to.fill(name, operands[0], (count,))
             w.put(f"atomicAdd(reinterpret_cast<{vector}*>(&{self.memory.element(to, region, ('0',))}), *reinterpret_cast<const {vector}*>({name}));")
             return
-        if sizes_of(region.type) or isinstance(e.type, TileType):
-            raise refuse("KIR-B002", "an atomic operation on a tile", "a loop over its elements")
+        if result and (sizes or isinstance(e.type, TileType)):
+            raise refuse("KIR-B002", "an atomic operation on a tile of which the old values are kept", "a loop over its elements")
         tried = e.fn in ("atomic_max", "atomic_min") and dtype_of(region.type).is_float
         if tried and plain and dtype_of(region.type).name != "f32":
             raise refuse("KIR-B008", f"CUDA has no {ATOMICS[e.fn]} of {dtype_of(region.type)}", "the atomic on f32 or on integers")
         wanted = 2 if e.fn == "atomic_cas" else 1
-        place, given = f"&{self.memory.element(to, region, ())}", list(map(to.scalar, operands[:wanted]))
+        for x in operands:
+            to.prepare(x)
+        at = w.loops(sizes)
+        place, given = f"&{self.memory.element(to, region, at)}", [to.element(x, at) for x in operands[:wanted]]
         other = plain and dtype_of(region.type).name == "i64" and e.fn not in ("atomic_max", "atomic_min")
         if other:  # CUDA has these for unsigned 64-bit numbers only, whose bits are the same
             place, given = f"reinterpret_cast<unsigned long long*>({place})", [f"static_cast<unsigned long long>({x})" for x in given]
@@ -179,9 +182,10 @@ class InstructionCalls:
         if len(operands) > wanted:
             if result:
                 raise refuse("KIR-B002", "an atomic operation with a mask has no result where the mask is false", "a branch around it")
-            call = f"if ({to.scalar(operands[wanted])}) {call}"
+            call = f"if ({to.element(operands[wanted], at, 3)}) {call}"
         call = f"static_cast<long long>({call})" if other and result else call
         w.put(f"const {c_type(dtype_of(e.type))} {result} = {call};" if result else f"{call};")
+        w.close(len(sizes))
 
     def _store_matrix(self, e: n.Call) -> None:
         """stmatrix: each lane names a row, and gives its elements of all matrices."""

@@ -136,11 +136,19 @@ def _kernel(k: n.Kernel, body: Statements, configs: Mapping[str, n.Attr]) -> Non
         options = f", cluster_dims=({', '.join(map(str, k.cluster))})" if k.cluster and any(c != 1 for c in k.cluster) else ""
         shown = "" if not k.grid else f" as ({axes},)" if len(k.grid) == 1 else f" as ({axes})"
         body.put(f"with T.Kernel({extents}{', ' if extents else ''}threads={to.text(k.threads)}{options}){shown}:", 2, (k.name,))
-        for line in _annotations(attrs, to):
+        for line in [*_annotations(attrs, to), *_sources(k)]:
             body.put(line, 3, None)
     except KirError as refused:
         body.refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
     body.block(k.body, (k.name,), 3)
+
+
+def _sources(k: n.Kernel) -> list[str]:
+    """CUDA source in front of the kernel, of what it does that TileLang has no word for."""
+    levels = {dict(x.attrs).get("level", 2) for x in walk(k) if isinstance(x, n.Call) and x.fn == "prefetch"}
+    parts = [f"__device__ __forceinline__ int kir_prefetch_l{level}(const void* at) {{ asm volatile(\"prefetch.global.L{level} [%0];\" "
+             f": : \"l\"(__cvta_generic_to_global(at)) : \"memory\"); return 0; }}" for level in sorted(levels, key=str)]
+    return [f"T.import_source({part!r})" for part in parts]
 
 
 def _meta(m: n.Meta, to: Expressions) -> str:
@@ -187,8 +195,6 @@ def _annotation(q: n.Param, to: Expressions) -> str:
         return "T." + to.dtype(q.of).strip('"')
     shape = ", ".join(to.text(d) for d in q.of.shape)
     shown = f"({shape}{',' if len(q.of.shape) == 1 else ''})"
-    if not q.of.shape:
-        shown = "(1,)"
     if q.of.layout is not None:
         raise refuse("KIR-B302", f"'{q.name}' has a layout, and global memory is addressed by strides in TileLang")
     if q.of.strides is None:

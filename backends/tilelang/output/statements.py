@@ -478,6 +478,12 @@ class Statements:
                 self.put("T.pdl_sync()", depth, path)
             case "grid_dependency_launch":
                 self.put("T.pdl_trigger()", depth, path)
+            case "prefetch":
+                at = call.args[0]
+                assert isinstance(at, n.Region)
+                place = to.place(build.region(at.buffer, *(i.lo if isinstance(i, n.Span) else i for i in at.index)))
+                name = f"kir_prefetch_l{attrs.get('level', 2)}"
+                self.put(f'T.call_extern("int32", "{name}", T.address_of({place}))', depth, path)
             case fn if fn in _POINTLESS:
                 pass
             case _:

@@ -38,6 +38,8 @@ DTYPES: Mapping[str, str] = {
     "f8e4m3fnuz": "float8_e4m3fnuz",
 }
 """IR dtype to its name in TileLang."""
+_LOG2_E = build.const(1.4426950408889634, F32)
+"""What `__expf` multiplies with before it takes a power of two."""
 _EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn"}
 """Calls that only CUDA has a word for."""
 _WARP_REDUCES: Mapping[str, str] = {"add": "sum", "max": "max", "min": "min", "and": "bitand", "or": "bitor"}
@@ -265,7 +267,7 @@ class Expressions:
         if not at.index:
             if at.buffer.shape:
                 raise refuse("KIR-B306", f"'{at.buffer.name}' is used as a whole in an expression")
-            return name if at.buffer.space == "register" else f"{name}[0]"
+            return name if at.buffer.space == "register" else f"{name}[{'()' if at.buffer.space == 'global' else '0'}]"
         if any(isinstance(i, n.Span) for i in at.index):
             raise refuse("KIR-B306", f"a part of '{at.buffer.name}' is used as a whole in an expression")
         self._spread_enough(at)
@@ -326,6 +328,8 @@ class Expressions:
             return f"({spelling}({self.text(args[0])}) != 0)"
         if e.fn == "warp_reduce" and [k for k, _ in e.attrs] == ["op"] and dtype_of(e.type) in (I32, U32) and dict(e.attrs)["op"] in _WARP_REDUCES:
             return f"T.warp_reduce_{_WARP_REDUCES[str(dict(e.attrs)['op'])]}({self.text(args[0])})"
+        if e.fn == "exp2_approx" and not e.attrs and isinstance(x := args[0], n.Binary) and x.op == "mul" and x.b == _LOG2_E:
+            return f'T.call_extern("float32", "__expf", {self.text(x.a)})'
         if e.fn == "exp2_approx" and not e.attrs:
             if not self.fast:
                 needs = "surface-option{option=tl_enable_fast_math value=true} at the kernel"

@@ -208,7 +208,7 @@ def roots_of(p: n.Program) -> dict[str, str]:
 
 def is_descriptor(b: n.Buffer) -> bool:
     """Whether a parameter of a generic program that `is_readable` is a tensor descriptor, or a tile that a helper is given."""
-    return bool(b.shape) and isinstance(b.shape[0], n.Var) and b.shape[0].of == I32
+    return bool(b.shape) and (b.space == "fragment" or (isinstance(b.shape[0], n.Var) and b.shape[0].of == I32))
 
 
 def is_flat(b: n.Buffer) -> bool:
@@ -225,8 +225,8 @@ def is_readable(q: n.Param, p: n.Program) -> bool:
     """Whether a tensor is one as this surface's frontend reads it: each extent is a name of its own that the source does not have."""
     assert isinstance(q.of, n.Buffer)
     own = {x.name for x in (p.metas if q.of.space == "fragment" else p.params) if isinstance(x, n.Meta) or dict(x.attrs).get("implicit")}
-    shape = [d.name if isinstance(d, n.Var) else "" for d in q.of.shape]
-    return bool(shape) and q.of.strides is None and set(shape) <= own and len(set(shape)) == len(shape) and (is_flat(q.of) or is_descriptor(q.of))
+    shape = [d.name if isinstance(d, n.Var) else "" for d in q.of.shape if not (q.of.space == "fragment" and isinstance(d, n.Const))]
+    return bool(q.of.shape) and q.of.strides is None and set(shape) <= own and len(set(shape)) == len(shape) and (is_flat(q.of) or is_descriptor(q.of))
 
 
 def block_of(q: n.Param) -> tuple[str, ...]:

@@ -85,6 +85,9 @@ class GenericExpressions(Expressions):
                 return f"{e.op}({self.text(e.a)}, {self.text(e.b)})"
             case n.Binary(op="floordiv" | "mod"):
                 return f"({self.text(e.a, PRODUCT)} {'//' if e.op == 'floordiv' else '%'} {self.text(e.b, UNARY)})"
+            case n.Binary(op="tdiv" | "trem") if not _not_negative(e.a, self.counts) or not _not_negative(e.b, self.counts):
+                left = f"tl.cast({self.text(e.a)}, {self.dtype(dtype_of(e.type))})"  # a value of the run: Python's own division rounds down
+                return f"({left} {'//' if e.op == 'tdiv' else '%'} {self.text(e.b, UNARY)})"
             case n.Binary(op="ceildiv"):
                 return f"triton.cdiv({self.text(e.a)}, {self.text(e.b)})"
             case n.Binary() if (sign := _STATIC_INFIX.get(e.op)) is not None:

@@ -12,6 +12,7 @@ from kir.analysis.facts import Facts
 from kir.base.diagnostic import Diagnostic
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, content_hash
+from kir.ir.printer import expr_text
 from kir.ir.rebuild.callers import called
 from kir.ir.types import I32, DType
 from kir.ir.visit import blocks_of, walk
@@ -104,7 +105,8 @@ def _callable(p: n.Program) -> n.Program:
 def _parameter(q: n.Param, used: bool, shared: frozenset[str]) -> str:
     """A run-time parameter. What Triton's own types do not say is said in words that it passes over: `integer`, of whatever width."""
     if isinstance(q.of, n.Buffer) and q.of.space == "fragment":
-        said = ", ".join(block_of(q)) if shared.intersection(block_of(q)) else str(len(q.of.shape))
+        named = shared.intersection(block_of(q)) or any(isinstance(d, n.Const) for d in q.of.shape)
+        said = ", ".join(f"={expr_text(d)}" if isinstance(d, n.Const) else expr_text(d) for d in q.of.shape) if named else str(len(q.of.shape))
         return f'{q.name}: "tile[{said}]"'
     if isinstance(q.of, n.Buffer):
         return q.name if used or is_descriptor(q.of) else f'{q.name}: "pointer"'

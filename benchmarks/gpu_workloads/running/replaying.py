@@ -10,7 +10,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, wraps
 from multiprocessing import get_context
 from pathlib import Path
@@ -188,7 +188,8 @@ def _made(what: tuple[Callable[[Any], Program], Callable[[Any, Program], Executa
 
 
 def at_sizes(program: Program, sizes: Mapping[str, int]) -> Program:
-    """A program with a version of its first kernel that has a row's sizes as numbers in it."""
-    first = launches(program)[0].kernel
-    step = f"know-sizes{{sizes=[{', '.join(sizes)}] values=[{', '.join(map(str, sizes.values()))}]}}@{first}"
-    return run(program, step, Context(target("sm_90a"))).program
+    """A program with a version of each of its kernels that has a row's sizes as numbers in it."""
+    every = launches(program)
+    alone = replace(program, plan=()) if program.plan == every else program
+    word = f"know-sizes{{sizes=[{', '.join(sizes)}] values=[{', '.join(map(str, sizes.values()))}]}}"
+    return run(alone, "; ".join(f"{word}@{each.kernel}" for each in (every[:1] if alone.plan else every)), Context(target("sm_90a"))).program

@@ -93,6 +93,8 @@ def _template_function(r: Reading, node: Node, scope: Scope) -> Value:
         return of_declarations(r, found, text(name), node, args)
     if isinstance(found, Builtin):
         return Builtin(found.name, args)
+    if isinstance(found, Overloads) and not found.functions and found.name and (whole := r.types.stood_for(found.name, args, scope, node)) is not None:
+        return TypeName(whole)
     if isinstance(found, Overloads):
         return Overloads(found.functions, args, found.this, found.name)
     if isinstance(found, TypeName):  # a class by its own name, inside of it

@@ -20,7 +20,7 @@ from ..values.conversions import component, picked, pointing, scalar, type_text
 from ..values.loads import rvalue
 from ..values.memory import start
 from ..values.objects import spilled
-from ..values.pointers import Apart, MovingPointer, PointerArray
+from ..values.pointers import Apart, Handle, MovingPointer, PointerArray
 from ..values.reading import Reading
 from ..values.values import Aimed, Builtin, Chosen, Dims, Group, Lambda, Located, Mapped, Members, Overloads, Pointer, Record, Remote, Scalar, TypeName, Wide
 from . import operators
@@ -62,6 +62,8 @@ def address(r: Reading, v: Value, node: Node) -> Value:
             return Pointer(v.place, Ptr(v.type))
         case MovingPointer() if v.variable.array is not None and v.variable.index is not None:
             return Pointer(start(v.variable.offset).moved_by(build.mul(v.variable.index, 8)), Ptr(v.type))
+        case MovingPointer() if v.variable.array is None:
+            return Handle(v)
         case Members() if not isinstance(v, Aimed):
             return Aimed(v.type, v.fields)
         case Overloads() | Builtin() | Mapped():
@@ -75,6 +77,8 @@ def address(r: Reading, v: Value, node: Node) -> Value:
 def pointed(r: Reading, v: Value, node: Node) -> Value:
     """`*v`."""
     v = pointing(v)
+    if isinstance(v, Handle):
+        return v.to
     if isinstance(v, Pointer):
         if v.type.to == VOID:
             raise NotUnderstood("what a void pointer points to", node)

@@ -14,12 +14,14 @@ from ..symbols.symbols import Value
 from ..types.c_types import Prim, usual
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted
-from ..values.conversions import scalar
+from ..values.conversions import convert, scalar
 from ..values.loads import rvalue
 from ..values.reading import Reading
 from ..values.values import Builtin, Pack, Scalar, TypeName, constant
 
-FUNCTORS = frozenset({"plus", "greater", "less", "bit_and", "bit_or", "bit_xor", "multiplies"})
+_SIGNS = {"plus": "+", "minus": "-", "multiplies": "*", "divides": "/", "modulus": "%", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "greater": ">",
+          "less": "<", "equal_to": "==", "not_equal_to": "!=", "greater_equal": ">=", "less_equal": "<="}
+FUNCTORS = frozenset(_SIGNS)
 _BITS: dict[str, Callable[[int, int], int]] = {
     "has_single_bit": lambda x, bits: x.bit_count() == 1, "popcount": lambda x, bits: x.bit_count(), "bit_width": lambda x, bits: x.bit_length(),
     "countl_zero": lambda x, bits: bits - x.bit_length(), "countr_zero": lambda x, bits: bits if not x else (x & -x).bit_length() - 1,
@@ -35,6 +37,10 @@ def standard(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value | N
         return Scalar(limit(f.args[0].type.dtype, f.name.split(".")[1], node))
     if f.name in FUNCTORS and not args:
         return f
+    if f.name in FUNCTORS and len(args) == 2:
+        of = f.args[0].type if f.args and isinstance(f.args[0], TypeName) else None
+        a, b = (convert(r, x, of) if isinstance(of, Prim) else x for x in args)
+        return r.operators.binary(r, _SIGNS[f.name], a, b, node)
     if f.name in _BITS and len(args) == 1 and isinstance(v := rvalue(r, args[0]), Scalar) and (known := constant(v)) is not None:
         found = _BITS[f.name](known & (1 << v.dtype.bits) - 1, v.dtype.bits)
         return Scalar(build.const(found, BOOL if f.name == "has_single_bit" else v.dtype if f.name.startswith("bit_") and f.name != "bit_width" else I32))

@@ -194,6 +194,16 @@ def _setting(launch: HostLaunch, v: Value, of: TParam | None) -> Setting | None:
     return None
 
 
+def with_bytes_guessed(each: Specialization) -> Specialization | None:
+    """One to which host code, as far as it is followed, gives fewer bytes of shared memory than its arrays take, with bytes that are guessed."""
+    name = next((k for k in each.binding.metas if k.rstrip("_") == "shared_bytes"), None)
+    held = each.binding.metas.get(name) if name is not None else None
+    if name is None or not isinstance(held, int) or held >= GUESSED_SHARED:
+        return None
+    guessed = tuple(dict.fromkeys((*each.guessed, "bytes of shared memory")))
+    return replace(each, binding=replace(each.binding, metas={**each.binding.metas, name: GUESSED_SHARED}), guessed=guessed)
+
+
 @lru_cache(maxsize=64)
 def _declares_pool(source: bytes) -> bool:
     """Whether something in a file is in shared memory of which the launch says how much there is."""

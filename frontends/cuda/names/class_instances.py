@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kir.ir import build
 from kir.ir.types import BOOL
 
@@ -86,8 +88,9 @@ def using_enum(r: Reading, node: Node, scope: Scope) -> bool:
     return bool(enums)
 
 
-def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, values: dict[str, object], arguments: tuple[object, ...]) -> Rec:
-    """The class under template bindings."""
+def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, values: dict[str, object], arguments: tuple[object, ...],
+                known: Callable[[Rec], None] | None = None) -> Rec:
+    """The class under template bindings; it is `known` before its bases and members are, which may name it."""
     if node is None:
         raise NotUnderstood(f"the class '{t.name}', which is only declared")
     scope = Scope(parent, t.unit, t.name, values=dict(values))  # type: ignore[arg-type]  # bindings are values
@@ -96,6 +99,8 @@ def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, 
     scope.instance = made
     rec = Rec(made)
     scope.values[t.name] = TypeName(rec)
+    if known is not None:
+        known(rec)
     for c in node.children:
         if c.type == "base_class_clause":
             for b in c.named_children:

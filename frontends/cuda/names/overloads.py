@@ -13,6 +13,7 @@ from ..symbols.symbols import Bindings, Candidate, Function, TParam, Value
 from ..types.c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
 from ..values.descriptors import TENSOR_MAP
+from ..values.pointers import Handle
 from ..values.reading import Reading
 from ..values.values import (
     Aimed,
@@ -44,6 +45,8 @@ def type_of_value(v: Value) -> CType:
         case Members() if isinstance(whole := v.fields.get("#array"), TypeName):
             return whole.type
         case Scalar() | Wide() | Record() | Members() | Located() | Pointer():
+            return v.type
+        case Handle():
             return v.type
         case Null():
             return Named("nullptr_t")
@@ -114,7 +117,7 @@ def _candidate(r: Reading, f: Function, explicit: tuple[Value, ...] | None, args
                 names = {p.name: p for p in f.params if p.name not in bindings}
                 _deduce(r, f, params, args, names, bindings, pack)
                 bindings = r.types.bound(f.params, (), f.scope, node, bindings)
-            cost += 2 + len(f.params)
+            cost += 2 + len(f.params) + 16 * sum(_takes_any(p, f.params) for p in params[:len(args)])
         elif explicit and f.arguments is None:
             return None
         if f.params is not None and not f.params and f.arguments is not None and explicit is not None:
@@ -139,6 +142,14 @@ def _candidate(r: Reading, f: Function, explicit: tuple[Value, ...] | None, args
     except NotUnderstood:
         return None
     return Candidate(f, bindings, cost)
+
+
+def _takes_any(p: Node, params: tuple[TParam, ...]) -> bool:
+    """Whether a parameter's type is a template's parameter as it is, which fits whatever another definition says more of."""
+    kind, d = p.child_by_field_name("type"), p.child_by_field_name("declarator")
+    while d is not None and d.type.endswith("reference_declarator"):
+        d = next(iter(d.named_children), None)
+    return kind is not None and any(q.name == text(kind) for q in params) and (d is None or d.type == "identifier")
 
 
 def _gives(r: Reading, f: Function, wanted: Value) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kir.ir import nodes as n
 
 from ..intrinsics import cuda_calls
@@ -129,6 +131,8 @@ class Types:
     def of_template(self, name: str, args: tuple[Value, ...], scope: Scope, node: Node, own: bool = False) -> CType:
         """A class or alias template under arguments."""
         found = scope.own(name) if own else scope.find(name)
+        if isinstance(found, Overloads) and not found.functions and (whole := self.stood_for(found.name, args, scope, node)) is not None:
+            return whole
         if isinstance(found, TypeName) and isinstance(found.type, Rec) and found.type.instance.template.name == name:
             return self.of_class(found.type.instance.template, args, scope)
         for d in found if isinstance(found, list) else ():
@@ -143,6 +147,11 @@ class Types:
         if isinstance(found, TypeName):
             return found.type
         raise NotUnderstood(f"the template '{name}', which is not declared{self.r.missing_note()}", node)
+
+    def stood_for(self, name: str, args: tuple[Value, ...], scope: Scope, node: Node) -> CType | None:
+        """A class or alias template that a template's parameter stands for, under arguments; None where none of that name is declared around."""
+        at = next((at for at in scope.around() if isinstance(d := at.own(name), list) and any(isinstance(x, (ClassTemplate, Alias)) for x in d)), None)
+        return None if at is None else self.of_template(name, args, at, node, own=True)
 
     def arguments(self, listed: Node, scope: Scope) -> tuple[Value, ...]:
         """Template arguments."""
@@ -250,8 +259,11 @@ class Types:
                 raise NotUnderstood(f"the template '{t.name}' instantiates itself without end")
             self.depth += 1
             try:
-                made = instantiate(self.r, t, node, scope, dict(values), tuple(argument_key(a)[1] for a in args))
+                made = instantiate(self.r, t, node, scope, dict(values), tuple(argument_key(a)[1] for a in args), partial(t.instances.__setitem__, key))
                 t.instances[key] = made
+            except NotUnderstood:
+                t.instances.pop(key, None)
+                raise
             finally:
                 self.depth -= 1
         return t.instances[key]

@@ -13,7 +13,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, TileType, dtype_of
-from kir.ir.visit import buffers_named, names_read, statements, transform, walk
+from kir.ir.visit import blocks_of, buffers_named, names_read, statements, transform, walk
 
 from .cleanup import names_changed
 
@@ -106,7 +106,7 @@ def _counting(block: list[n.Stmt], k: int, around: _Around) -> _Found | None:
     known = (*steps.values(), *ends)
     if not _is_positive(steps[counter], positive) or any((names_read(e) | buffers_named(e)) & changed or _reads_memory(e) for e in known):
         return None
-    if any(names_changed(x) & names for x in rest) or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(rest)):
+    if any(names_changed(x) & names for x in rest) or _goes_on(rest):
         return None
     begun = _begun(block[:k], counter, [*steps], followers)
     goes_on = begun is None and counter.name in around.last and len(names) == 1  # it counts on from where it stands, for the last time
@@ -130,6 +130,11 @@ def _counting(block: list[n.Stmt], k: int, around: _Around) -> _Found | None:
     if any(names & buffers_named(x) for x in made):
         return None
     return _Found(replace(loop, body=made), frozenset() if goes_on else names)
+
+
+def _goes_on(body: n.Block) -> bool:
+    """Whether a loop's body may go on with the next turn before its end."""
+    return any((isinstance(s, n.Jump) and s.kind == "continue") or (not isinstance(s, n.For | n.While) and any(map(_goes_on, blocks_of(s)))) for s in body)
 
 
 def _bounds(cond: n.Expr) -> tuple[n.Buffer, list[n.Expr]] | None:
@@ -169,7 +174,7 @@ def _halving(block: list[n.Stmt], k: int, small: frozenset[str]) -> _Found | Non
     rest, name = s.body[:-1], counter.name
     begun = _begun(block[:k], counter, [counter], [])
     first = _power(begun[counter]) if begun is not None else None
-    if first is None or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(rest)) or any(name in names_changed(x) for x in rest):
+    if first is None or _goes_on(rest) or any(name in names_changed(x) for x in rest):
         return None
     known = names_read(first[1])
     if any(name in names_read(x) | buffers_named(x) for x in block[k + 1:]) or not known <= small or known & {*bound_names(rest), *names_changed(s)}:

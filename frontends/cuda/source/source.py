@@ -286,10 +286,11 @@ class Sources:
         mapped = self.preprocessor.run(str(path), source, include, stopped if depth else None)
         unit = parse_text(with_classes(mapped), path)
         unit.missing = missing
+        before, self.units = self.units, []
         for name in self._own_headers() if not depth else ():
             if (own := own_header(name)) is not None and own.resolve() not in self.seen:
                 self.read(own, depth + 1)
-        self.units.append(unit)
+        self.units += [*before, unit]  # what the files use of those is declared before them
         return unit
 
     def _own_headers(self) -> list[str]:

@@ -10,7 +10,7 @@ from kir.ir.visit import walk
 from ..expressions import calls
 from ..expressions.places import element
 from ..names.mutation_analysis import function_body, mutated
-from ..source.source import Node
+from ..source.source import Node, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.classes import Rec, leaf
 from ..symbols.symbols import Scope, Value, Variable
@@ -22,7 +22,7 @@ from ..values.objects import assign, choosing, initialized, new_object, pinned_p
 from ..values.reading import Reading
 from ..values.shared_arrays import shared_array
 from ..values.shared_pool_views import carved
-from ..values.values import Aimed, Chosen, Located, Members, Nothing, Null, Pointer, Record, Scalar, Wide
+from ..values.values import Aimed, Chosen, Located, Members, Nothing, Null, Pointer, Record, Scalar, TypeName, Wide
 
 
 def declaration(r: Reading, node: Node, scope: Scope, within: Node | None = None) -> None:
@@ -205,9 +205,15 @@ def _vexing(r: Reading, node: Node, d: Node, name: str, scope: Scope) -> Value:
     args: list[Value] = []
     for p in listed.named_children:
         inner = p.child_by_field_name("type")
-        if p.type != "parameter_declaration" or inner is None or p.child_by_field_name("declarator") is not None:
+        if p.type != "parameter_declaration" or inner is None:
             raise NotUnderstood("the declaration of a function inside a function", node)
-        args.append(r.value(inner, scope))
+        if p.child_by_field_name("declarator") is None:
+            args.append(r.value(inner, scope))
+            continue
+        first = inner if inner.type == "type_identifier" else None
+        if first is None or isinstance(found := scope.find(text(first)), TypeName) or not isinstance(found, Value):
+            raise NotUnderstood("the declaration of a function inside a function", node)
+        args.append(r.value(fragment(f"({text(p)})"), scope))  # `T x(y[i]);` and `T x(y * z);`, where `y` is a value
     if isinstance(kind, Rec):
         made = new_object(r, name, kind)
         calls.initialize(r, made, kind, args)

@@ -17,6 +17,7 @@ from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted
 from .emitter import lanes
 from .loads import rvalue
+from .pointers import Handle
 from .reading import Reading
 from .shared_pool_views import pointed
 from .values import Chosen, Located, Mapped, Members, Nothing, Null, Pointer, Record, Remote, Residue, Scalar, Wide, Word, constant
@@ -149,6 +150,8 @@ def _to_pointer(r: Reading, v: Value, to: Ptr) -> Value:
         case Wide() if isinstance(v.type, Arr) and v.type.of == to.to:  # a constant array, in memory of its own
             return _to_pointer(r, rvalue(r, r.calls.spilled(r, v)), to)
         case Null():
+            return v
+        case Handle() if v.type == to:
             return v
         case Remote():
             return Remote(v.at, to)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, I64
 
+from ..symbols.symbols import Value
 from ..types.c_types import Arr, Prim, Ptr
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted, divided
@@ -66,6 +69,17 @@ class MovingPointer(Located):
         object.__setattr__(self, "place", start(variable.offset))
 
     variable: PointerVariable
+
+
+@dataclass(frozen=True)
+class Handle(Value):
+    """The address of a pointer variable, through which a function sets it."""
+
+    to: MovingPointer
+
+    @property
+    def type(self) -> Ptr:
+        return Ptr(self.to.type)
 
 
 class ChoosingPointer(Located):

@@ -9,6 +9,8 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
 
+from .linear import Linear
+
 FULL = (1 << 64) - 1
 
 
@@ -37,18 +39,27 @@ def _of(lo: int, hi: int, zero: int = 0) -> Known:
 
 @dataclass
 class Numbers:
-    """Facts of names: ranges as given, and what lets stand for."""
+    """Facts of names: ranges and bits that are zero as given, and what lets stand for."""
 
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     made: dict[str, n.Expr] = field(default_factory=dict)
+    zeros: dict[str, int] = field(default_factory=dict)
     _known: dict[n.Expr, Known] = field(default_factory=dict)
 
     def of(self, e: n.Expr) -> Known:
         """What is known of an integer expression."""
         found = self._known.get(e)
         if found is None:
-            found = self._known[e] = self._limited(e, self._work(e))
+            found = self._limited(e, self._work(e))
+            if (left := self.remainder(e)) is not None and left[0] >= found.lo and left[1] <= found.hi:
+                found = _of(*left, found.zero)
+            self._known[e] = found
         return found
+
+    def range(self, e: n.Expr) -> tuple[int, int]:
+        """The least and the greatest value."""
+        k = self.of(e)
+        return k.lo, k.hi
 
     def _limited(self, e: n.Expr, k: Known) -> Known:
         """Within the dtype: what may leave its range has wrapped, and only its low zeros stay."""
@@ -69,7 +80,7 @@ class Numbers:
             case n.Var():
                 if e.name in self.made:
                     return self.of(self.made[e.name])
-                return _of(*self.ranges.get(e.name, (lo, hi)))
+                return _of(*self.ranges.get(e.name, (lo, hi)), self.zeros.get(e.name, 0))
             case n.Cast() if dtype_of(e.x.type).is_integer and dtype.is_integer and e.rounding in ("rn", "bits"):
                 k = self.of(e.x)
                 if lo <= k.lo and k.hi <= hi:
@@ -122,6 +133,31 @@ class Numbers:
                 return _of(max(a.lo, b.lo), max(a.hi, b.hi), a.zero & b.zero)
         return _of(lo, hi)
 
+    def remainder(self, e: n.Expr) -> tuple[int, int] | None:
+        """The range of `x - q * c` where `q` is made of `x`, or of a multiple of that: a remainder, as compilers write it, which the ranges of both sides say
+        nothing of. Told for an `x` below zero and one that is not, apart. An operation of it may wrap all the same. None for anything else."""
+        of = self._meant(e.a) if isinstance(e, n.Binary) and e.op == "mul" and isinstance(e.b, n.Const) else e
+        if not (isinstance(of, n.Binary) and of.op == "sub" and isinstance(of.a, n.Var) and dtype_of(of.type).is_integer):
+            return None
+        if not (isinstance(product := self._meant(of.b), n.Binary) and product.op == "mul" and isinstance(product.b, n.Const)):
+            return None
+        k, name = self.of(of.a), of.a.name
+        found = []
+        for lo, hi in ((k.lo, min(k.hi, -1)), (max(k.lo, 0), k.hi)):
+            if lo <= hi:
+                side = Numbers({**self.ranges, name: (lo, hi)}, {key: made for key, made in self.made.items() if key != name}, self.zeros)
+                found.append(Linear(of.a, (lo, hi), side.made, side.range).range(e))
+        told = [x for x in found if x is not None]
+        return (min(x[0] for x in told), max(x[1] for x in told)) if len(told) == len(found) > 0 else None
+
+    def _meant(self, e: n.Expr) -> n.Expr:
+        """What a name stands for, down to an operation."""
+        for _ in range(40):
+            if not (isinstance(e, n.Var) and e.name in self.made):
+                break
+            e = self.made[e.name]
+        return e
+
     def disjoint(self, a: n.Expr, b: n.Expr) -> bool:
         """Whether no bit may be set in both."""
         x, y = self.of(a), self.of(b)
@@ -166,8 +202,11 @@ class Numbers:
         """Whether an operation cannot have wrapped: numbers of 64 bits are offsets in memory, and do not."""
         if dtype_of(e.type).bits == 64:
             return True
-        raw = self._work(e)
-        lo, hi = dtype_of(e.type).range
+        return self.exact(e)
+
+    def exact(self, e: n.Expr) -> bool:
+        """Whether an operation is known not to wrap."""
+        raw, (lo, hi) = self._work(e), dtype_of(e.type).range
         return lo <= raw.lo and raw.hi <= hi
 
     def _divided(self, e: n.Expr, s: int, depth: int) -> n.Expr | None:
@@ -179,7 +218,7 @@ class Numbers:
                 return build.const(int(e.value) >> s, dtype)
             case n.Var() if e.name in self.made:
                 return self._divided(self.made[e.name], s, depth + 1)
-            case n.Cast() if e.rounding in ("rn", "bits") and dtype_of(e.x.type).is_integer and self._same(e):
+            case n.Cast() if e.rounding in ("rn", "bits") and dtype_of(e.x.type).is_integer and self.same(e):
                 inner = self._divided(e.x, s, depth + 1)
                 return None if inner is None else build.cast(inner, dtype)
             case n.Select():
@@ -210,7 +249,7 @@ class Numbers:
                 return build.mul(q, y)
         return None
 
-    def _same(self, e: n.Cast) -> bool:
+    def same(self, e: n.Cast) -> bool:
         """Whether a conversion keeps the number."""
         k, dtype = self.of(e.x), dtype_of(e.type)
         own: DType = dtype_of(e.x.type)

@@ -56,6 +56,9 @@ class Machine(Reader):
     maps: dict[str, Descriptor] = field(default_factory=dict)
     read: frozenset[str] = frozenset()
     """The registers that something reads."""
+    apart: bool = False
+    """Whether addresses in several shared arrays are counted with, each from a number that stands for where its array begins; `origins` are those names."""
+    origins: dict[str, str] = field(default_factory=dict)
 
     # ------------------------------------------------------------------------------------------------------------- registers
     def bind(self, stem: str, value: n.Expr) -> n.Expr:
@@ -197,13 +200,36 @@ class Machine(Reader):
         if isinstance(held, Pointer):
             symbol = self.symbols[held.at.buffer.name]
             if symbol.space == "shared":
-                if sum(s.space == "shared" for s in self.symbols.values()) > 1:
+                if sum(s.space == "shared" for s in self.symbols.values()) == 1:
+                    return build.cast(self.bytes_of(held), I32)
+                if not self.apart:
                     raise self.refuse("arithmetic on an address in one of several shared arrays")
-                return build.cast(self.bytes_of(held), I32)
+                return build.add(self._origin(symbol), build.cast(self.bytes_of(held), I32))
             if symbol.name in self.scalars and symbol.space == "global":
                 self.as_numbers.add(symbol.name)
                 return build.add(build.cast(self.scalars[symbol.name], I64), self.bytes_of(held))
         raise self.refuse("arithmetic on an address", "an address plus a number of bytes")
+
+    def _origin(self, symbol: Symbol) -> n.Expr:
+        """The number that stands for where an array of shared memory begins."""
+        name = next((k for k, v in self.origins.items() if v == symbol.name), "")
+        if not name:
+            name = self.fresh("begins")
+            self.origins[name] = symbol.name
+            self.numbers.ranges[name] = (0, SHARED - (build.int_value(symbol.bytes) or 16))
+            self.numbers.zeros[name] = max(16, symbol.align) - 1 if symbol.align >= 16 else 0
+        return n.Var(name, I32)
+
+    def in_shared(self, at: n.Expr) -> tuple[Symbol, n.Expr] | None:
+        """The array of shared memory that a number is an address in, and how far it lies from where that begins; None for what is no such number."""
+        shared = [s for s in self.symbols.values() if s.space == "shared"]
+        if len(shared) == 1:
+            return shared[0], at
+        terms = dict(build.polynomial(self.numbers.summed(at)))
+        found = [(k, self.origins[x.name]) for k in terms for x in k if isinstance(x, n.Var) and x.name in self.origins]
+        if len(found) != 1 or len(found[0][0]) != 1 or terms.pop(found[0][0]) != 1:
+            return None
+        return self.symbols[found[0][1]], build.from_polynomial(terms, I32)
 
     def bytes_of(self, p: Pointer) -> n.Expr:
         """How far an address is from its start."""
@@ -219,9 +245,8 @@ class Machine(Reader):
             if isinstance(got, Pointer):
                 return self.further(got, o.offset)
             if isinstance(got, n.Expr) and dtype_of(got.type).is_integer:
-                shared = [s for s in self.symbols.values() if s.space == "shared"]
-                if len(shared) == 1 and dtype_of(got.type).bits == 32:
-                    return self.further(Pointer(shared[0].start, build.cast(got, I32)), o.offset)
+                if dtype_of(got.type).bits == 32 and (place := self.in_shared(build.cast(got, I32))) is not None:
+                    return self.further(Pointer(place[0].start, place[1]), o.offset)
                 raise self.refuse("an address that is not known as a place in a buffer")
         raise self.refuse("an absolute address")
 
@@ -333,5 +358,6 @@ def located(s: n.Stmt, m: Machine) -> n.Stmt:
     return made
 
 
-HALF = F16
+HALF, SHARED = F16, 1 << 18
+"""Bytes that an address in shared memory can name in a descriptor, more than there are."""
 __all__ = ["HALF", "Machine", "located"]

@@ -21,6 +21,8 @@ class Symbol:
     own: DType | None = None
     align: int = 0
     shape: tuple[n.Expr, ...] = ()
+    boxed: n.Buffer | None = None
+    """The tensor as tensor maps describe it, of a parameter that has some; what reaches it by its address sees its elements in a row."""
     views: dict[DType, n.Buffer] = field(default_factory=dict)
     accessed: Counter[DType] = field(default_factory=Counter)
     shaped: dict[str, n.Buffer] = field(default_factory=dict)
@@ -31,10 +33,10 @@ class Symbol:
     def buffer(self, dtype: DType) -> n.Buffer:
         """The memory as elements of a dtype."""
         if dtype not in self.views:
-            if dtype == self.own and self.shape:
+            if dtype == self.own and self.shape and self.boxed is None:
                 self.views[dtype] = n.Buffer(self.name, dtype, self.shape, self.space)
             else:
-                name = self.name if dtype == self.own else f"{self.name}_{dtype.name}"
+                name = self.name if dtype == self.own and self.boxed is None else f"{self.name}_{dtype.name}"
                 size = build.floordiv(self.bytes, dtype.bytes) if dtype.bytes > 1 else self.bytes
                 self.views[dtype] = n.Buffer(name, dtype, (size,), self.space)
         return self.views[dtype]
@@ -62,7 +64,7 @@ class Symbol:
     def declarations(self) -> list[n.Stmt]:
         """What declares it and its views in a kernel: one array where it is accessed as one, else bytes and views of them."""
         if self.space == "global":
-            own = self.buffer(self.own or U8)
+            own = self.boxed or self.buffer(self.own or U8)
             return [n.View(b, n.Region(own, (build.const(0, I64),) * len(own.shape))) for d, b in self.views.items() if b is not own]
         if not self.views and not self.shaped:
             return []

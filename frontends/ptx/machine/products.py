@@ -91,7 +91,26 @@ def opened(numbers: Numbers, e: n.Expr, depth: int = 0) -> n.Expr:
             return build.binary(e.op, opened(numbers, e.a, depth + 1), opened(numbers, e.b, depth + 1))
         case n.Cast() if e.rounding in ("rn", "bits") and dtype_of(e.type).bits == 64 and dtype_of(e.x.type).bits == 64:
             return build.cast(opened(numbers, e.x, depth + 1), I64)
+        case n.Cast() if dtype_of(e.type).bits == 64:
+            return _widened(numbers, e)
     return e
+
+
+def _widened(numbers: Numbers, e: n.Cast) -> n.Expr:
+    """A number of fewer bits that was made wider: its sums as sums of 64 bits, where none of them wraps."""
+    x: n.Expr = e
+    while isinstance(x, n.Cast) and x.rounding in ("rn", "bits") and dtype_of(x.x.type).is_integer and numbers.same(x):
+        x = numbers.made.get(x.x.name, x.x) if isinstance(x.x, n.Var) else x.x
+
+    def apart(y: n.Expr, depth: int) -> n.Expr:
+        of = numbers.made.get(y.name) if isinstance(y, n.Var) else y
+        if isinstance(of, n.Const):
+            return build.const(int(of.value), I64)
+        if isinstance(of, n.Binary) and of.op in ("add", "sub") and depth < 40 and numbers.exact(of):
+            return build.binary(of.op, apart(of.a, depth + 1), apart(of.b, depth + 1))
+        return build.cast(y, I64)
+
+    return apart(x, 0) if isinstance(x, n.Binary) and x.op in ("add", "sub") else e
 
 
 def _bytes(r: Machine, units: n.Expr) -> n.Expr:
@@ -125,6 +144,10 @@ def _atom(r: Machine, e: n.Expr, depth: int) -> n.Expr:
             inner = whole(r, e.a.x if isinstance(e.a, n.Cast) and e.a.rounding == "bits" else e.a, 0)
             if r.numbers.divides(inner, 4):
                 return build.cast(inner, I32)
+        case n.Binary(op="sub") if (left := r.numbers.remainder(e)) is not None and max(-left[0], left[1]) <= LOW:
+            return build.mul(build.cast(e, I32), 16)
+        case n.Binary(op="mul", b=n.Const(value=c)) if (rest := _rest(r, e.a, int(c))) is not None:
+            return build.mul(rest, 16 * int(c))
         case n.Binary(op="add" | "sub"):
             return build.binary(e.op, _atom(r, e.a, depth + 1), _atom(r, e.b, depth + 1))
         case n.Binary(op="mul", b=n.Const()):
@@ -134,6 +157,17 @@ def _atom(r: Machine, e: n.Expr, depth: int) -> n.Expr:
     if r.numbers.of(e).hi <= LOW and dtype_of(e.type).is_integer:
         return build.mul(build.cast(e, I32), 16)
     raise r.refuse("an operand of wgmma that is not made of an address in shared memory by masks and shifts")
+
+
+def _rest(r: Machine, e: n.Expr, by: int) -> n.Expr | None:
+    """A number that only counts up to the bits that a product with a power of two leaves of it, where those are few: as it is told by them alone."""
+    bits = dtype_of(e.type).bits - by.bit_length() + 1
+    if by <= 1 or by & by - 1 or r.numbers.remainder(e) is not None or (left := r.numbers.remainder(build.mul(e, by))) is None:
+        return None
+    if max(-left[0], left[1]) > LOW:
+        return None
+    first = left[0] // by
+    return build.add(build.mod(build.sub(build.cast(e, I32), first), 1 << bits), first)
 
 
 def whole(r: Machine, e: n.Expr, depth: int) -> n.Expr:
@@ -163,22 +197,24 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
     if code not in SPANS or bits >> 46 & 0xFFFF & ~0xC000:
         raise r.refuse("a matrix of wgmma without a swizzle, or that begins inside one")
     span, size = SPANS[code], of.bytes
-    shared = [s for s in r.symbols.values() if s.space == "shared"]
-    if len(shared) != 1:
-        raise r.refuse("a matrix of wgmma in one of several shared arrays")
     if group != 8 * span:
         raise r.refuse(f"groups of eight rows {group} bytes apart, where rows have {span}")
-    at = r.numbers.summed(_bytes(r, units))
+    place = r.in_shared(_bytes(r, units))
+    if place is None:
+        raise r.refuse("a matrix of wgmma in one of several shared arrays")
+    own, at = place[0], r.numbers.summed(place[1])
+    if r.origins and own.align < 8 * span:
+        raise r.refuse("a matrix of wgmma in a shared array that begins inside eight of its rows")
     row = r.numbers.within(_cut(r, at, span), span.bit_length() - 1)
     column = build.sub(at, _cut(r, at, span))
     if not isinstance(column, n.Const) or int(column.value) % size:
         raise r.refuse("a matrix of wgmma that begins inside a row, at a place that is not known")
     col = int(column.value) // size
     if not minor:
-        b = shared[0].matrix(of, span, 0, True)
+        b = own.matrix(of, span, 0, True)
         return build.region(b, build.span(row, width), build.span(build.const(col), depth))
     if width * size <= span:
-        b = shared[0].matrix(of, span, 0, True)
+        b = own.matrix(of, span, 0, True)
         return build.region(b, build.span(row, depth), build.span(build.const(col), width))
     if col or width * size % span or panel % span or not panel:
         raise r.refuse(f"panels of columns {panel} bytes apart")
@@ -188,7 +224,7 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
     rest = build.from_polynomial(terms, I32)
     first = _whole(r, rest, rows)
     if first is None and start % depth == rows % depth == rows & (rows - 1) == 0 and r.numbers.divides(rest, depth.bit_length() - 1):
-        b, whole = shared[0].matrix(of, span, panel, True), build.add(rest, start)  # steps of so many rows keep to a panel
+        b, whole = own.matrix(of, span, panel, True), build.add(rest, start)  # steps of so many rows keep to a panel
         panels = build.span(build.floordiv(whole, rows), width * size // span)
         return build.region(b, panels, build.span(build.mod(whole, rows), depth), build.span(build.const(0), span // size))
     if first is None or rows % 8:
@@ -197,7 +233,7 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
     origin = 0 if inside + depth <= rows else inside // 8 * 8
     if inside - origin + depth > rows:
         raise r.refuse(f"a matrix of {depth} rows in panels of {rows}")
-    b = shared[0].matrix(of, span, panel, True, origin * span)
+    b = own.matrix(of, span, panel, True, origin * span)
     first = build.add(first, start // rows)
     return build.region(b, build.span(first, width * size // span), build.span(build.const(inside - origin), depth), build.span(build.const(0), span // size))
 

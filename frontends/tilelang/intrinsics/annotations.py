@@ -11,6 +11,7 @@ from ..state.reader import Reader
 from ..values import arithmetic
 from ..values.arithmetic import convert
 from ..values.values import Builtin, Items, Memory, NotUnderstood, Place, Signature, Table, Value, describe, is_known, is_number
+from .sources import functions_of
 
 Word = Callable[[Reader, Signature], Value]
 
@@ -88,9 +89,13 @@ def _print(r: Reader, given: Signature) -> Value:
 
 def _source(r: Reader, given: Signature) -> Value:
     """`T.import_source(text)`: CUDA source in front of the kernel; None is none."""
-    if given.args and r.settled(given.args[0]) is None:
+    text = r.settled(given.args[0]) if given.args else given.named.get("source")
+    if text is None:
         return None
-    raise NotUnderstood("CUDA source that is put in front of the kernel")
+    if not isinstance(text, str):
+        raise NotUnderstood("CUDA source that is put in front of the kernel")
+    r.sources.update(functions_of(text))
+    return None
 
 
 WORDS: Mapping[str, Word] = {

@@ -14,8 +14,10 @@ from ..state.regions import at, is_region, region
 from ..values import arithmetic
 from ..values.arithmetic import convert
 from ..values.values import Memory, NotUnderstood, Num, Place, Signature, TypeOf, Value, describe, is_number
+from .sources import called
 
 Word = Callable[[Reader, Signature], Value]
+LOG2_E = 1.4426950408889634
 CALLS: Mapping[str, str] = {
     "exp": "exp", "exp2": "exp2", "exp10": "exp10", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p", "sqrt": "sqrt",
     "rsqrt": "rsqrt", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "sinh": "sinh", "cosh": "cosh", "asin": "asin",
@@ -194,6 +196,7 @@ def _of_elements(op: str) -> Word:
 EXTERN: Mapping[str, Callable[[list[n.Expr]], n.Expr]] = {
     "__match_any_sync": lambda a: build.call("match_any", a[1]),
     "__float2half_rz": lambda a: build.cast(a[0], F16, "rz"),
+    "__expf": lambda a: build.call("exp2_approx", build.mul(a[0], build.const(LOG2_E, F32))),
     "__popc": lambda a: build.call("popc", a[0]),
     "__clz": lambda a: build.call("clz", a[0]),
     "__ffs": lambda a: build.call("ffs", a[0]),
@@ -212,6 +215,8 @@ def _extern(r: Reader, given: Signature) -> Value:
     args = list(given.args)
     names = [a for a in args if isinstance(a, str)]
     name = names[-1] if names else ""
+    if name in r.sources:
+        return called(r, r.sources[name], args[args.index(name) + 1:])
     fn = EXTERN.get(name)
     if fn is None:
         raise NotUnderstood(f"a function of CUDA source, '{name or describe(args[0] if args else None)}'")

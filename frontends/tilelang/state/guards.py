@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kir.analysis.bounds import conjuncts, says_both
 from kir.analysis.elements import tile
 from kir.analysis.facts import Facts
@@ -59,7 +62,7 @@ def _positive(r: Reader, e: n.Expr) -> bool:
         case n.Const():
             return e.value >= 0
         case n.Var():
-            return e.name in r.inside or e.name.startswith("%") or any(e.name == a.name for a in r.grid) or any(
+            return e == r.threads or e.name in r.inside or e.name.startswith("%") or any(e.name == a.name for a in r.grid) or any(
                 e.name == p.name for p in r.sizes.values()) or e.name == r.thread or ((held := r.meaning(e)) != e and _positive(r, held))
         case n.Binary(op="add" | "mul" | "min" | "floordiv" | "shr"):
             return _positive(r, e.a) and _positive(r, e.b)
@@ -69,6 +72,19 @@ def _positive(r: Reader, e: n.Expr) -> bool:
             return dtype_of(e.type).is_integer and _positive(r, e.x)
         case _:
             return False
+
+
+@contextmanager
+def inside_where(r: Reader, cond: n.Expr | None) -> Iterator[None]:
+    """What is read where a condition holds: values that it says to lie below a bound, and that cannot be negative, count as a loop's variable does."""
+    found = {c.a.name: c.b for c in conjuncts(cond) if isinstance(c, n.Binary) and c.op == "lt" and isinstance(c.a, n.Var) and c.a.name not in r.inside
+             and _positive(r, c.a)}
+    r.inside.update(found)
+    try:
+        yield
+    finally:
+        for name in found:
+            del r.inside[name]
 
 
 def guarded(r: Reader, e: n.Expr, where: n.Expr | None = None) -> n.Expr:

@@ -15,6 +15,7 @@ from ..expressions.lookup import asked_name
 from ..state import mutable
 from ..state.evaluate import evaluate
 from ..state.execute import opaque, restore, run_block
+from ..state.guards import inside_where
 from ..state.reader import Reader, Undecided
 from ..state.static_branches import both_ways, branch
 from ..syntax.control_flow import defines, ends_in_return
@@ -93,9 +94,9 @@ def _dynamic_if(r: Reader, f: Frame, s: cst.If, cond: n.Expr, orelse: Sequence[c
         opaque(r, f, s, raise_here)
         return None
     blocks = []
-    for body in (s.body.body, orelse):
+    for body, holds in ((s.body.body, cond), (orelse, None)):
         names = dict(f.scope.names)
-        with r.out.capture() as made:
+        with r.out.capture() as made, inside_where(r, holds):
             run_block(r, f, body)
         blocks.append(tuple(made))
         f.scope.names.clear()

@@ -159,7 +159,7 @@ class Taint:
             case n.Eval() if self.of_own_copies(s):
                 return False
             case n.Eval():
-                return not (s.call.fn in NEUTRAL or warp_call(s.call))
+                return not (s.call.fn in NEUTRAL or s.call.fn == "prefetch" or warp_call(s.call))
             case _:
                 return False
 

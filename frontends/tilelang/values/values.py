@@ -33,6 +33,16 @@ class Raised(Exception):
 
 
 @dataclass(frozen=True)
+class SourceFunction:
+    """A device function of CUDA source that is one asm statement: the text, each operand (inputs alone) as its constraint and the place of the parameter
+    that it is, and the number that is returned."""
+
+    text: str
+    operands: tuple[tuple[str, int], ...]
+    value: int | None
+
+
+@dataclass(frozen=True)
 class Num:
     """A number that depends on metas, sizes or memory: a scalar expression of the IR."""
 

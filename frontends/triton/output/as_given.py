@@ -6,6 +6,7 @@ from dataclasses import field
 
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
+from kir.ir.build import const, int_value
 from kir.ir.types import BOOL, F32, I32, I64, variable
 
 from ..state.state import State
@@ -24,6 +25,8 @@ class Taken:
     extents: list[n.Param] = field(default_factory=list)
     dims: dict[n.Expr, n.Var] = field(default_factory=dict)
     """What the extents that a caller names are here, which tiles may share."""
+    exact: bool = False
+    """Whether tiles have the extents that are known of what is given."""
 
     def all(self, given: Mapping[str, Value]) -> dict[str, Value]:
         """What each parameter stands for. Raises NotUnderstood for what no parameter holds."""
@@ -90,8 +93,12 @@ class Taken:
         return made
 
     def _tile(self, name: str, shape: Shape) -> n.Buffer:
-        extents: list[n.Var] = []
+        extents: list[n.Expr] = []
         for k, d in enumerate(shape):
+            number = d if isinstance(d, int) else int_value(d)
+            if number is not None and (self.exact or (number == 1 and len(shape) > 1)):  # others may be spread along it
+                extents.append(const(number))
+                continue
             here = self.dims.get(d) if isinstance(d, n.Expr) else None
             if here is None or here in extents:
                 here = n.Var(self.r.out.own(f"{name}.shape_{k}"), I32)

@@ -54,7 +54,8 @@ LAUNCH = ("num_warps", "num_stages")
 
 def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: Mapping[str, Setting] | None = None,
                 callers: Sequence[cst.FunctionDef] = (), numbers: bool = False, values: Mapping[str, Value] | None = None,
-                watched: cst.FunctionDef | None = None, pointers: frozenset[str] = frozenset(), integers: frozenset[str] = frozenset()) -> n.Program:
+                watched: cst.FunctionDef | None = None, pointers: frozenset[str] = frozenset(), integers: frozenset[str] = frozenset(),
+                exact: bool = False) -> n.Program:
     """The generic program of a kernel; with what `given` metas have for their values, and as their defaults. Of a function that others call, its
     parameters are as its `callers` give them; under `numbers`, those that each of them writes as a number (an axis) have that of the first; where `values` are
     given, they are like those; `pointers` and `integers` are so although the text does not show it. What is not understood is in it as `opaque`
@@ -79,7 +80,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
     extents: list[n.Param] = []
     r.returns = not is_kernel(fn, inference) or bool(tiles.keys() - facts.pointers - facts.integers - facts.numbers) or any(map(tile_extents, parameters(node)))
     if values is not None:
-        frame.env.update(Taken(r, metas, params, extents).all(values))
+        frame.env.update(Taken(r, metas, params, extents, exact=exact).all(values))
     for p in parameters(node) if values is None else ():
         if r.returns and tiles.get(p.name.value) and (not is_constexpr(p) or p.name.value in called.tiles) and p.name.value not in facts.pointers:
             _tile(r, p.name.value, tile_extents(p) or ("",) * tiles[p.name.value], frame, metas, params)
@@ -136,23 +137,21 @@ def _sized(metas: set[str], body: Sequence[n.Stmt]) -> frozenset[str]:
     return frozenset(v.name for d in extents if isinstance(d, n.Expr) for v in walk(d) if isinstance(v, n.Var) and v.name in metas)
 
 
-def given_by_all(project: Project, callers: Sequence[tuple[Module, cst.FunctionDef]], node: cst.FunctionDef) -> dict[str, Value] | None:
-    """What other functions give a function, as the reading of each comes to its first call; of what is not understood nothing is said. None where none is
-    found, or two give values of other kinds."""
-    first: dict[str, Value] | None = None
-    direct = [(module, f) for module, f in callers if node.name.value in module.code(f)]
+def given_by_all(project: Project, callers: Sequence[tuple[Module, cst.FunctionDef]], node: cst.FunctionDef,
+                 given: Mapping[str, Setting] | None = None) -> list[dict[str, Value]]:
+    """What other functions (with values of metas that are `given`) give a function, as the reading of each comes to its first call; of what is not understood
+    nothing is said. One for each kinds of values that are given, in the order of the callers."""
+    out: dict[tuple[object, ...], dict[str, Value]] = {}
+    direct = [(module, f) for module, f in callers if given or node.name.value in module.code(f)]
     for module, caller in direct:
         try:
-            read_kernel(project, module, caller, watched=node)
+            read_kernel(project, module, caller, dict(given or {}), watched=node)
         except Seen as found:
-            if any(isinstance(v, Unknown) for v in found.values.values()):
-                continue
-            first = found.values if first is None else first
-            if any(kind_of(v) != kind_of(first[name]) for name, v in found.values.items()):
-                return None
+            if not any(isinstance(v, Unknown) for v in found.values.values()):
+                out.setdefault(tuple(kind_of(v) for v in found.values.values()), found.values)
         except KirError:
             continue
-    return first
+    return list(out.values())
 
 
 def _known(scope: HostScope, kind: str, value: Setting) -> tuple[Value] | None:
@@ -316,11 +315,11 @@ def _block_pointer(
 
 def _tile(r: State, name: str, extents: Sequence[str], frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
     """A tile that a helper is given: its extents are metas, which its caller decides; one that has a name may be that of several tiles."""
-    shape = tuple(n.Var(x or r.out.own(f"{name}.shape_{k}"), I32) for k, x in enumerate(extents))
+    shape = tuple(build.const(int(x[1:])) if x.startswith("=") else n.Var(x or r.out.own(f"{name}.shape_{k}"), I32) for k, x in enumerate(extents))
     buffer = n.Buffer(name, variable(name), shape, "fragment")
     params.append(n.Param(name, "in", buffer))
     have = {m.name for m in metas}
-    metas.extend(n.Meta(v.name, "int") for v in shape if v.name not in have)
+    metas.extend(n.Meta(v.name, "int") for v in shape if isinstance(v, n.Var) and v.name not in have)
     frame.env[name] = Run(whole(buffer))
 
 

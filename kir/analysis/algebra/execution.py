@@ -6,16 +6,15 @@ they wait, and asynchronous operations act at once. That nothing races is checke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from kir.analysis.algebra import tile_calls
 from kir.analysis.algebra.memory import Array, Handle, new, numbers, place, read, write
+from kir.analysis.algebra.scopes import Counter, Jumped, Scope
 from kir.analysis.algebra.terms import Term, Terms, Undecided, Value
 from kir.analysis.algebra.tile_calls import each
-from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction, masked
 from kir.ir import nodes as n
 from kir.ir.layouts import layout_tables
@@ -38,53 +37,6 @@ Wait = tuple[Any, ...]
 Steps = Iterator[Wait]
 
 
-class Jumped(Exception):
-    """A break, continue or return on its way."""
-
-    def __init__(self, kind: str, values: tuple[Value, ...] = ()) -> None:
-        self.kind, self.values = kind, values
-
-
-@dataclass(eq=False)
-class Scope:
-    """What names stand for in one instance of a team; `number` is its own among its siblings, `told` results of calls that others take part in."""
-
-    parent: Scope | None = None
-    names: dict[str, Any] = field(default_factory=dict)
-    level: str = "cta"
-    number: int = 0
-    told: dict[int, Value] = field(default_factory=dict)
-    shared: dict[int, Array] = field(default_factory=dict)
-    """Shared memory of the CTA, by declaration."""
-
-    def find(self, name: str) -> Any:
-        """What a name stands for. Raises Undecided for one that is not known."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.parent
-        raise Undecided(f"'{name}' is not known")
-
-    def child(self, names: Mapping[str, Any] | None = None, level: str = "", number: int = -1) -> Scope:
-        """A scope inside."""
-        return Scope(self, dict(names or {}), level or self.level, self.number if number < 0 else number, self.told if not level else {}, self.shared)
-
-
-@dataclass(eq=False)
-class Counter:
-    """An mbarrier, or a named barrier."""
-
-    expected: int
-    pending: int
-    bytes: int = 0
-    phase: int = 0
-
-    def settle(self) -> None:
-        if self.pending == 0 and self.bytes == 0:
-            self.phase, self.pending = self.phase + 1, self.expected
-
-
 class Run:
     """A run of a program at sizes; tensors are called otherwise as `called` says."""
 
@@ -93,6 +45,8 @@ class Run:
         self.functions = {f.name: f for f in program.functions}
         self.counters: dict[tuple[int, tuple[int, ...]], Counter] = {}
         self.steps = 0
+        self.waiting: dict[int, bool] = {}
+        """By an expression of the program, which lives as long: see `_waits`."""
         self.host = Scope()
         for p in program.params:
             if isinstance(p.of, DType):
@@ -270,11 +224,19 @@ class Run:
     def _before(self, s: n.Stmt, scope: Scope) -> Steps:
         """Calls in the expressions of a statement that others take part in, or that run statements of their own."""
         for x in children(s) if not isinstance(s, n.If) else (s.cond,):
-            if not isinstance(x, n.Stmt):
+            if not isinstance(x, n.Stmt) and self._waits(x):
                 yield from self._before_expression(x, scope)
 
+    def _waits(self, e: n.Node) -> bool:
+        """Whether a call that others take part in, or that runs statements of its own, is in an expression."""
+        found = self.waiting.get(id(e))
+        if found is None:
+            found = (isinstance(e, n.Call) and (e.of is not None or e.fn in OF_WARPS)) or any(self._waits(x) for x in children(e) if not isinstance(x, n.Stmt))
+            self.waiting[id(e)] = found
+        return found
+
     def _before_expression(self, e: n.Node, scope: Scope) -> Steps:
-        if isinstance(e, n.Stmt):
+        if isinstance(e, n.Stmt) or not self._waits(e):
             return
         for x in children(e):
             yield from self._before_expression(x, scope)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,12 +28,13 @@ class Handle:
 
 @dataclass(eq=False)
 class Place:
-    """The elements that a region names: an index per dimension, which broadcast, where they lie inside, and what stands outside."""
+    """The elements that a region names: an index per dimension, which broadcast, where they lie inside (True of a single one that does), and what stands
+    outside."""
 
     handle: Handle
-    index: tuple[Array, ...]
+    index: tuple[Array, ...] | tuple[int, ...]
     shape: tuple[int, ...]
-    inside: Array
+    inside: Array | Literal[True]
     fill: Value = None
     filled: Array | None = None
 
@@ -59,6 +60,11 @@ def place(handle: Handle, index: tuple[n.Expr | n.Span, ...], scope: Any, evalua
     if not index:
         index = tuple(n.Span(const(0), d) for d in shape)
     spans = [i for i in index if isinstance(i, n.Span)]
+    if not spans:
+        values = [evaluate(i, scope) for i in index if isinstance(i, n.Expr)]
+        if handle.view is None and all(type(v) is int and 0 <= v < d for v, d in zip(values, shape, strict=True)):
+            return Place(handle, tuple(values), (), True)
+        return located(handle, [numbers(v) for v in values], evaluate)
     own: list[Array] = []
     axis = 0
     for i in index:
@@ -70,7 +76,7 @@ def place(handle: Handle, index: tuple[n.Expr | n.Span, ...], scope: Any, evalua
             axis += 1
         else:
             at = numbers(evaluate(i, scope))
-            if spans and at.ndim:
+            if at.ndim:
                 raise Undecided("a gather beside a range")
             own.append(at)
     return located(handle, own, evaluate)
@@ -100,6 +106,8 @@ def read(p: Place, wanted: Array | None, other: Value, clip: bool) -> Value:
     """The values at a place; `other` where they are not wanted, or outside under `clip`. Raises Undecided for one that lies outside."""
     data = p.handle.data
     assert data is not None
+    if p.inside is True:
+        return data[p.index] if wanted is None or wanted.all() else other
     held = np.broadcast_to(p.inside, p.shape)
     want = np.ones(p.shape, np.bool_) if wanted is None else np.broadcast_to(wanted, p.shape)
     outside = want & ~held
@@ -121,6 +129,10 @@ def write(p: Place, value: Value, wanted: Array | None, clip: bool) -> None:
     """Stores values at a place, where they are wanted, and inside under `clip`."""
     data = p.handle.data
     assert data is not None
+    if p.inside is True:
+        if wanted is None or wanted.all():
+            data[p.index] = value
+        return
     want = np.ones(p.shape, np.bool_) if wanted is None else np.broadcast_to(wanted, p.shape)
     held = np.broadcast_to(p.inside, p.shape)
     if (want & ~held).any() and not clip:

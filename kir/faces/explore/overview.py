@@ -13,6 +13,7 @@ from kir.base.diagnostic import Diagnostic, KirError
 from kir.base.notices import notices
 from kir.faces.api.kernels import Kernel, Walked, apply, read, sites_of, walk
 from kir.faces.explore.settings import Settings, asked_sizes, settings
+from kir.faces.plain.form import plain
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.ir.printer import program_text
@@ -34,6 +35,8 @@ from kir.surface.reading import own_surface
 
 LOOKING = 0.35
 """The share of the time in which what could be done is looked for, a half of it for skills; the rest is for the walk."""
+LONGER = (1.0, 2.0)
+"""How many times as long the walk goes on, and again, where the time ended before its first step: there is always one to tell, on a busy machine later."""
 LEAST_GAIN = 1.02
 """What a step must be forecast to bring to be named."""
 MOST = 8
@@ -91,6 +94,11 @@ class Overview:
         return self.kernel.program if self.walked is None else Folder(self.walked.folder).program(self.walked.lineage.states[-1])
 
     @property
+    def plain(self) -> Program:
+        """The naive program in plain words, for people; a program that is not naive as it is."""
+        return plain(self.computes) if self.naive else self.computes
+
+    @property
     def naive(self) -> bool:
         """Whether that is a naive program."""
         return self.walked is not None and self.walked.lineage.outcome.ended == "naive"
@@ -103,7 +111,7 @@ class Overview:
     def to_json(self) -> dict[str, Any]:
         """As one JSON object."""
         return {"kernel": self.kernel.name, "surface": self.surface, "sizes": dict(self.settings.sizes), "device": self.settings.device.name,
-                "computes": program_text(self.computes), "naive": self.naive,
+                "computes": program_text(self.computes), "plain": program_text(self.plain), "naive": self.naive,
                 "done": [{"step": d.step, "claim": d.claim, "decided": d.decided, "modelled": d.modelled} for d in self.done],
                 "seconds": self.seconds, "least_seconds": self.least, "bound_by": self.bound_by,
                 "could": [{"steps": c.steps, "claim": c.claim, "skill": c.skill, "forecast": to_json(c.forecast)} for c in self.could],
@@ -132,6 +140,10 @@ def overview(file: str, binding: Path | Binding | None = None, problem: str = ""
     refused: tuple[Diagnostic, ...] = ()
     try:
         walked = _walked(kernel, folder, problem, max(5.0, seconds - (time.monotonic() - begun)))
+        for longer in LONGER:
+            if walked.lineage.accepted or walked.lineage.outcome.ended != "budget":
+                break
+            walked = _walked(kernel, folder, problem, longer * seconds)
     except KirError as said:
         refused = said.diagnostics
     known = {c.steps for c in skills}

@@ -10,10 +10,12 @@ from importlib import resources
 from markupsafe import Markup
 
 from kir.base.dataclass import dataclass
+from kir.faces.plain.form import plain
 from kir.faces.report.chart import chart
 from kir.faces.report.roofline import roofline
 from kir.faces.report.shown import DiffHtml, held, render, shown
 from kir.faces.report.verdict import verdict_rows
+from kir.ir.printer import program_text
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage, Step
 from kir.lineage.replay import Replayed
@@ -46,12 +48,18 @@ def page(lineage: Lineage, folder: Folder, diff_html: DiffHtml, replayed: Replay
         "overall": _overall(lineage),
         "overall_measured": _measured(lineage),
         "naive": folder.store.get(lineage.states[-1].text),
+        "plain": _plain(lineage, folder),
         "expert": folder.store.get(lineage.start.text),
         "naive_code": lineage.accepted[-1].emitted if lineage.accepted else "",
         "expert_code": lineage.start_emitted,
         "expert_gate": verdict_rows(lineage.start_gate),
         "replayed": replayed,
     })
+
+
+def _plain(lineage: Lineage, folder: Folder) -> str:
+    """The naive program in plain words; "" where the walk ended before it."""
+    return program_text(plain(folder.program(lineage.states[-1]))).rstrip() if lineage.outcome.ended == "naive" else ""
 
 
 def picture(lineage: Lineage) -> str:

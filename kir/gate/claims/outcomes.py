@@ -24,6 +24,8 @@ from kir.gate.claims.ways import (
     SENTINEL,
     Way,
     body_of,
+    chosen_by,
+    conjuncts,
     fills_in,
     forced,
     guards,
@@ -329,7 +331,7 @@ def _harmless(program: n.Program, flow: Flow, way: Way, whole: n.Expr) -> bool:
         return True
     if _beside_extreme(program, way, whole):
         return True
-    at = [e for e in own_nodes(way.stmt) if isinstance(e, n.Select) and (e.cond is way.node or e.cond == way.node)]
+    at = chosen_by(way)
     held = not (isinstance(way.value, n.Const) and way.value.value is False)
     return bool(at) and all(guards(flow, Way(way.stmt, e, e.cond, held, way.anchor, way.path, way.kernel)) for e in at)
 
@@ -337,7 +339,7 @@ def _harmless(program: n.Program, flow: Flow, way: Way, whole: n.Expr) -> bool:
 def _beside_extreme(program: n.Program, way: Way, whole: n.Expr) -> bool:
     """Whether it asks for an element of a row at the place of its greatest (or least) that is not the greatest: there is none, where nothing is stored in the
     row between the two."""
-    parts = _conjuncts(whole if way.holds else build.invert(whole))
+    parts = conjuncts(whole if way.holds else build.invert(whole))
     pairs = [(_bare(e.a), _bare(e.b)) for e in parts if isinstance(e, n.Binary) and e.op == "eq"]
     rows = {(x.args[0], str(dict(x.attrs)["op"])) for pair in pairs for x, other in (pair, pair[::-1])
             if isinstance(x, n.Call) and x.fn == "reduce" and dict(x.attrs).get("op") in EXTREMES and isinstance(other, n.Call) and other.fn == "iota"}
@@ -352,10 +354,6 @@ def _beside_extreme(program: n.Program, way: Way, whole: n.Expr) -> bool:
                 named = {x.at.buffer.name for x in walk(row) if isinstance(x, n.Load)}
                 return all(s is way.stmt for s in walk(body_of(program, way)) if isinstance(s, n.Store) and s.at.buffer.name in named)
     return False
-
-
-def _conjuncts(e: n.Expr) -> list[n.Expr]:
-    return [x for side in (e.a, e.b) for x in _conjuncts(side)] if isinstance(e, n.Binary) and e.op == "and" else [e]
 
 
 def _bare(e: n.Expr) -> n.Expr:
@@ -381,7 +379,8 @@ def _not_finite(program: n.Program, flow: Flow, way: Way) -> bool:
     numbers = [float(x.value) for side in of_none or (node.a, node.b) for x in flow.parts(side, way.kernel)
                if isinstance(x, n.Const) and not isinstance(x.value, bool)]
     kernel = body_of(program, way)
-    return any(not math.isfinite(c) or (abs(c) >= SENTINEL and fills_in(kernel, c)) or _saturates(kernel, node, c) for c in numbers)
+    beside = [x for e in (way.node, node, *chosen_by(way)) for x in (walk(e) if isinstance(e, n.If) else children(e))]
+    return any(not math.isfinite(c) or (abs(c) >= SENTINEL and fills_in(kernel, c, beside)) or _saturates(kernel, node, c) for c in numbers)
 
 
 def _saturates(kernel: n.Node, node: n.Binary, c: float) -> bool:
@@ -434,7 +433,7 @@ def _of_no_element(program: n.Program, way: Way, whole: n.Expr) -> bool:
         if inside in edges:
             there = transform(beside, partial(_outside, inside))
             loaded = any(isinstance(x, n.Load) and isinstance(x.type, TileType) for x in walk(there))
-            return not loaded or any(_of_fill(program, way, e) for e in _conjuncts(beside))
+            return not loaded or any(_of_fill(program, way, e) for e in conjuncts(beside))
     return False
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
 from typing import Any
@@ -293,9 +293,20 @@ def bodies(program: n.Program) -> list[n.Kernel | n.Function]:
     return [*program.kernels, *program.functions]
 
 
-def fills_in(kernel: n.Node, c: float) -> bool:
-    """Whether a kernel has a number at least as far from zero, on the same side, that it compares with nothing."""
-    compared = {id(x) for e in walk(kernel) if isinstance(e, n.Binary) and e.op in n.COMPARISONS for x in (e.a, e.b)}
+def chosen_by(way: Way) -> list[n.Select]:
+    """The choices of a statement that a condition decides."""
+    return [e for e in own_nodes(way.stmt) if isinstance(e, n.Select) and (e.cond is way.node or e.cond == way.node)]
+
+
+def conjuncts(e: n.Expr) -> list[n.Expr]:
+    """What holds together where a condition holds."""
+    return [x for side in (e.a, e.b) for x in conjuncts(side)] if isinstance(e, n.Binary) and e.op == "and" else [e]
+
+
+def fills_in(kernel: n.Node, c: float, beside: Collection[n.Node] = ()) -> bool:
+    """Whether a kernel has a number at least as far from zero, on the same side, that it compares with nothing. Those `beside` a comparison, which it puts
+    in the place of what is beyond them, are none."""
+    compared = {id(x) for e in walk(kernel) if isinstance(e, n.Binary) and e.op in n.COMPARISONS for x in (e.a, e.b)} | {id(x) for x in beside}
     return any(isinstance(x, n.Const) and x.dtype.is_float and id(x) not in compared and float(x.value) * c > 0 and abs(float(x.value)) >= abs(c)
                for x in walk(kernel))
 
@@ -548,6 +559,8 @@ __all__ = [
     "Way",
     "bodies",
     "body_of",
+    "chosen_by",
+    "conjuncts",
     "counts_tiles",
     "endless",
     "extents",

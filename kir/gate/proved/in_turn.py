@@ -25,7 +25,7 @@ class Crossing:
 
 
 def crossings(program: n.Program) -> tuple[Crossing, ...]:
-    """Loads of tiles whose elements a statement before them stores at other places, of each kernel. What is stored and loaded by the same places is each
+    """Loads whose elements a statement before them stores at other places, of each kernel. What is stored and loaded by the same places is each
     thread's own; a barrier orders all before it."""
     given = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces}
     aliases, names = Aliases(program), {id(s): a for a, _, s in anchors(program)}
@@ -55,17 +55,17 @@ def _block(body: n.Block, stored: Stored, aliases: Aliases, given: set[str]) -> 
                 stored += [x for x in other if x not in stored]
             case n.Let() | n.Store() | n.Copy() | n.Eval() | n.Mma():
                 for x in walk(s):
-                    if isinstance(x, n.Load) and x.at.buffer.name in given and isinstance(x.at.type, TileType):
+                    if isinstance(x, n.Load) and x.at.buffer.name in given:
                         yield from ((s, before, x.at) for before, at in stored if aliases.may_be_one(x.at.buffer.name, at.buffer.name)
                                     and not _own(x.at, at))
                 place = s.at if isinstance(s, n.Store) else s.dst if isinstance(s, n.Copy) else None
-                if place is not None and place.buffer.name in given and isinstance(place.type, TileType):
+                if place is not None and place.buffer.name in given:
                     stored.append((s, place))
 
 
 def _own(load: n.Region, store: n.Region) -> bool:
     """Whether both go through their elements in one order: places that differ by what is the same for all of a tile are each thread's own, or of others that
-    it does not meet."""
+    it does not meet. One element is stored by one thread, which is all that stores what it makes of it."""
     def moving(i: n.Expr | n.Span) -> object:
         return ("span", i.extent, i.step) if isinstance(i, n.Span) else i if isinstance(i.type, TileType) else "one"
     return load.type == store.type and [moving(i) for i in load.index] == [moving(i) for i in store.index]

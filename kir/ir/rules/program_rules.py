@@ -76,7 +76,8 @@ def _param(q: n.Param, p: n.Program) -> Iterator[Diagnostic]:
     if q.of.name != q.name:
         yield _at(q.name, "KIR-V021", f"the buffer of the parameter '{q.name}' is named '{q.of.name}'", needs="one name")
     metas = {m.name for m in p.metas}
-    given = q.of.space == "fragment" and q.role == "in" and all(isinstance(d, n.Var) and d.name in metas for d in q.of.shape)
+    given = q.of.space == "fragment" and q.role == "in" and all(
+        d.name in metas if isinstance(d, n.Var) else isinstance(d, n.Const) for d in q.of.shape)
     if q.of.space not in ("global", "constant") and not given:
         yield _at(q.name, "KIR-V021", f"the tensor '{q.name}' is in {q.of.space} memory",
                   needs="global or constant memory; a tile of metas, which a helper is given, in a fragment")

@@ -20,7 +20,7 @@ from kir.ir.printer import region_text
 from kir.ir.types import I32, DType, dtype_of, shape_of
 from kir.ir.visit import children, names_read, statements, substitute, walk
 from kir.rewrite import Path, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import node_at
+from kir.rewrite.edit import node_at, replace_kernel
 
 MOST_CASES = 1 << 14
 """Iterations that are tried one by one."""
@@ -120,6 +120,26 @@ def order_free(program: n.Program, path: Path, loop: n.For, rounded: bool = Fals
     if floats and not rounded:
         return unknown(f"sums in '{floats[0].buffer.name}' are rounded in the order in which they come", needs="a tolerance for it")
     return proved("nothing depends on the order")
+
+
+def apart(program: n.Program, path: Path, loop: n.For, name: str) -> bool:
+    """Whether no two iterations of a loop at a path touch one place of a buffer, which has no other name in it."""
+    places = [*_places(path, loop, name)]
+    own = len({r for _, r, _ in places}) == 1 and all(own_place(program, where, r, loop) for where, r, _ in places)
+    return own or _apart_by_trying(program, path, loop, name)
+
+
+def ctas_apart(program: n.Program, kernel: n.Kernel, name: str) -> bool:
+    """Whether no two CTAs of a kernel touch one place of a buffer, which has no other name in it."""
+    body = kernel.body
+    for k in reversed(range(len(kernel.grid))):
+        axis = kernel.grid[k]
+        loop = n.For(n.Var(axis.name, I32), build.const(0), axis.extent, build.const(1), body)
+        body = (loop,)
+        made = replace(kernel, grid=(*kernel.grid[:k], n.Axis(f"%{axis.name}", build.const(1))), body=body)
+        if not build.is_const(axis.extent, 1) and not apart(replace_kernel(program, kernel.name, made), (kernel.name, 0), loop, name):
+            return False
+    return True
 
 
 def elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n.For) -> bool:
@@ -498,6 +518,9 @@ def number(e: n.Expr, values: Mapping[str, int]) -> int | None:
         case n.Unary(op="not"):
             x = number(e.x, values)
             return None if x is None else int(not x)
+        case n.Cast() if dtype_of(e.type).is_integer and dtype_of(e.x.type).is_integer:
+            x, (low, high) = number(e.x, values), dtype_of(e.type).range
+            return x if x is not None and low <= x <= high else None
         case n.Binary():
             a, b = number(e.a, values), number(e.b, values)
             low, high = dtype_of(e.type).range

@@ -46,11 +46,13 @@ function clamped(a: f32, b: f32) -> f32
 kernel main grid (g: 1) threads 64
   shared S: f32[8, 8] layout swizzle(2, 2, 3)
   shared best: i32 = 0
+  shared sums: i32[4] = 0
   for t in 0..64 parallel thread
     let x = X[t]
     let j = I[t]
     S[t // 8, t % 8] = x
     atomic_max(&best, j)
+    atomic_add(&sums[0 +: 4], iota(4) * j, iota(4) < t % 4)
     barrier()
     let row = S[t % 8, 0 +: 8]
     let total = reduce(row * row, axis=0, op=sum)
@@ -70,7 +72,7 @@ kernel main grid (g: 1) threads 64
     let wide = cast(j, i64) * 1234567890123:i64
     let bits = popc(wide) + clz(wide) * 100 + ffs(wide) * 10000 + cast(brev(wide) >> 40:i64, i32) + popc(j)
     let others = clz(j) * 3 + cast(x * 3.0, i32, rd) * 7 + cast(mulhi(wide, wide), i32)
-    J[t] = (j // 3) * 7 + j % 5 + ceildiv(j, 4) + tdiv(j, 3) + (j & 6) + (n << 1) + bits + others
+    J[t] = (j // 3) * 7 + j % 5 + ceildiv(j, 4) + tdiv(j, 3) + (j & 6) + (n << 1) + bits + others + sums[t % 4]
 """
 
 

@@ -177,6 +177,81 @@ def test_a_wait_of_tensor_cores_that_is_gone_is_found_out(tmp_path: Path) -> Non
     assert [f for f in done.findings if f.severity == "error"]
 
 
+def parted(folder: Path, *changes: tuple[str, str]) -> n.Program:
+    """A product whose right operand lies in a shared array of its own."""
+    text = text_of("product_sm90")
+    for gone, instead in ((".shared .align 16", ".shared .align 1024"),
+                          (".reg .b32 \t%r<105>;", ".reg .b32 \t%r<210>;\n\t.shared .align 1024 .b8 second[512];"),
+                          ("add.s32 \t%r41, %r89, 2048;", "mov.b32 \t%r41, second; add.s32 \t%r201, %r41, %r39;"),
+                          ("[%r13+2048]", "[%r201]"), ("[%r13+2304]", "[%r201+256]"), *changes):
+        assert gone in text
+        text = text.replace(gone, instead)
+    return product(folder, "product_sm90", text, 128, 2048)
+
+
+def test_operands_of_tensor_cores_in_several_shared_arrays(tmp_path: Path) -> None:
+    program = parted(tmp_path)
+    assert {s.buffer.name for k in program.kernels for s in k.body if isinstance(s, n.Alloc)} == {"global_smem", "second"}
+    r = np.random.default_rng(1)
+    a, b = (r.integers(-3, 4, shape).astype(np.float16) for shape in ((20, 40), (40, 24)))
+    done = run(program, {"A": a, "B": b}, {}, mode="check")
+    assert not [f for f in done.findings if f.severity == "error"]
+    assert (done.outputs["C"] == a.astype(np.float32) @ b.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize(("gone", "instead", "reason"), [
+    (".align 1024 .b8 second", ".align 128 .b8 second", "begins inside eight of its rows"),
+    ("bfe.u32 \t%r42, %r41, 4, 14;", "add.s32 %r202, %r41, %r89; bfe.u32 \t%r42, %r202, 4, 14;", "one of several shared arrays"),
+    ("bfe.u32 \t%r42, %r41, 4, 14;", "shl.b32 %r202, %r41, 1; bfe.u32 \t%r42, %r202, 4, 14;", "several shared arrays"),
+    ("bfe.u32 \t%r42, %r41, 4, 14;", "bfe.u32 \t%r42, %r41, 4, 14; st.shared.b32 [%r201], %r41;", "several shared arrays"),
+])
+def test_a_number_of_an_address_in_one_of_several_shared_arrays_is_a_place_or_nothing(tmp_path: Path, gone: str, instead: str, reason: str) -> None:
+    kept = [x for k in parted(tmp_path, (gone, instead)).kernels for x in walk(k) if isinstance(x, n.Opaque)]
+    assert len(kept) == 1 and reason in kept[0].reason
+
+
+HALVED = "shr.s32 %r201, %r17, 31; shr.u32 %r202, %r201, 30; add.s32 %r203, %r17, %r202; "
+SIXTH = "mul.hi.s32 %r201, %r17, 715827883; shr.u32 %r202, %r201, 31; add.s32 %r203, %r201, %r202; mul.lo.s32 %r204, %r203, 6; sub.s32 %r205, %r17, %r204; "
+THIRD = "cvt.u64.u32 %rd201, %r17; mul.lo.s64 %rd202, %rd201, 2863311531; shr.u64 %rd203, %rd202, 33; cvt.u32.u64 %r203, %rd203; "
+ADDED = "shl.b32 %r206, %r205, 5; add.s32 %r207, %r206, %r40; cvt.u64.u32 %rd13, %r207;"
+
+
+def ring(folder: Path, stage: str) -> n.Program:
+    """A product whose left operand lies in a stage of a ring: the remainder of N (in %r17), 0 at 24, as it is told."""
+    text = text_of("product_sm90").replace("cvt.u64.u32 \t%rd13, %r40;", stage)
+    text = text.replace(".reg .b32 \t%r<105>;", ".reg .b32 \t%r<210>;").replace(".reg .b64 \t%rd<48>;", ".reg .b64 \t%rd<210>;")
+    return product(folder, "product_sm90", text, 128, 2560)
+
+
+@pytest.mark.parametrize("stage", [
+    HALVED + "and.b32 %r204, %r203, -4; sub.s32 %r205, %r17, %r204; " + ADDED,
+    HALVED + "and.b32 %r204, %r203, 134217724; sub.s32 %r205, %r17, %r204; " + ADDED,  # where only 27 bits of it count
+    SIXTH + "shr.s32 %r208, %r205, 31; and.b32 %r208, %r208, 6; add.s32 %r205, %r205, %r208; " + ADDED,
+    THIRD + "mul.lo.s32 %r204, %r203, 3; sub.s32 %r205, %r17, %r204; " + ADDED,
+])
+def test_a_stage_of_a_ring_is_a_remainder_however_it_is_told(tmp_path: Path, stage: str) -> None:
+    r = np.random.default_rng(1)
+    a, b = (r.integers(-3, 4, shape).astype(np.float16) for shape in ((20, 40), (40, 24)))
+    done = run(ring(tmp_path, stage), {"A": a, "B": b}, {}, mode="check")
+    assert not [f for f in done.findings if f.severity == "error"]
+    assert (done.outputs["C"] == a.astype(np.float32) @ b.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("stage", [
+    HALVED + "and.b32 %r204, %r203, -4; sub.s32 %r205, %r16, %r204; " + ADDED,  # of another number
+    HALVED + "and.b32 %r204, %r203, -65536; sub.s32 %r205, %r17, %r204; " + ADDED,  # more than shared memory has
+    HALVED + "and.b32 %r204, %r203, 67108860; sub.s32 %r205, %r17, %r204; " + ADDED,  # a bit more counts than is there
+    SIXTH.replace("%r203, 6", "%r203, 5") + ADDED,  # a quotient by six, times five
+    SIXTH.replace("715827883", "815827883") + ADDED,  # no quotient at all
+    THIRD.replace("%rd201, %r17", "%rd201, %r99") + "mul.lo.s32 %r204, %r203, 3; sub.s32 %r205, %r17, %r204; " + ADDED,
+    THIRD.replace("cvt.u64.u32 %rd201, %r17", "add.s32 %r201, %r17, 1; cvt.u64.u32 %rd201, %r201")
+    + "mul.lo.s32 %r204, %r203, 3; sub.s32 %r205, %r17, %r204; " + ADDED,  # a sum that wraps before it is divided
+])
+def test_what_only_looks_like_a_remainder_is_no_place_in_shared_memory(tmp_path: Path, stage: str) -> None:
+    kept = [x for k in ring(tmp_path, stage).kernels for x in walk(k) if isinstance(x, n.Opaque)]
+    assert len(kept) == 1 and "an operand of wgmma" in kept[0].reason
+
+
 @pytest.mark.parametrize(("change", "reason"), [
     (lambda t: t.replace("add.f32", "add.rn.ftz.magic.f32", 1), "KIR-F301"),
     (lambda t: t.replace("bar.sync \t0;", "call.uni helper, ();", 1), "a call of a function"),
@@ -284,3 +359,62 @@ def test_the_size_of_a_warp_is_a_number(tmp_path: Path) -> None:
 """
     p = bound(tmp_path, "wide", text, 'kernel = "wide"\ngrid = [1]\n[tensors.param_0]\nshape = [4]\ndtype = "i32"\nrole = "out"\n')
     assert run(p, {}, {}).outputs["param_0"].tolist() == [32, 33, 34, 35]
+
+
+BOTH = """.version 9.0
+.target sm_90a
+.address_size 64
+.visible .entry both(.param .u64 both_Y, .param .align 128 .b8 both_Y_map[128])
+.maxntid 32, 1, 1
+{
+	.reg .pred %p<2>; .reg .b32 %r<12>; .reg .b64 %rd<8>; .reg .f32 %f<2>;
+	.shared .align 128 .b8 s[128];
+	ld.param.u64 %rd1, [both_Y];
+	mov.b64 %rd2, both_Y_map;
+	mov.u32 %r1, %tid.x;
+	mov.u32 %r2, %ctaid.x;
+	mov.u32 %r3, s;
+	cvt.rn.f32.s32 %f1, %r1;
+	shl.b32 %r4, %r1, 2;
+	add.s32 %r5, %r3, %r4;
+	st.shared.f32 [%r5], %f1;
+	fence.proxy.async.shared::cta;
+	bar.sync 0;
+	shl.b32 %r6, %r2, 3;
+	mov.u32 %r7, 0;
+	setp.ne.s32 %p1, %r1, 0;
+	@%p1 bra $L__1;
+	cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd2, {%r7, %r6}], [%r3];
+	cp.async.bulk.commit_group;
+	cp.async.bulk.wait_group 0;
+$L__1:
+	shl.b32 %r8, %r2, 6;
+	add.s32 %r9, %r8, %r1;
+	mul.wide.s32 %rd3, %r9, 4;
+	cvta.to.global.u64 %rd4, %rd1;
+	add.s64 %rd5, %rd4, %rd3;
+	st.global.f32 [%rd5+128], %f1;
+	ret;
+}
+"""
+
+
+def test_a_tensor_that_is_reached_by_a_map_and_by_its_address_is_one(tmp_path: Path) -> None:
+    program = bound(tmp_path, "both", BOTH, """kernel = "both"
+sizes = ["M"]
+grid = ["ceildiv(M, 8)"]
+[metas]
+threads_x = 32
+[tensors.Y]
+shape = ["M", "8"]
+dtype = "f32"
+role = "out"
+[maps.Y_map]
+of = "Y"
+name = "Y_map"
+box = [4, 8]
+""")
+    done = run(program, {}, {"M": 16}, mode="check")
+    assert not [f for f in done.findings if f.severity == "error"]
+    assert (done.outputs["Y"] == np.tile(np.arange(32.0).reshape(4, 8), (4, 1))).all()
+    assert parse_program(program_text(program), "again.kir") == program

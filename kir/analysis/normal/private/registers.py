@@ -89,8 +89,7 @@ def begun(block: n.Block, names: frozenset[str]) -> n.Block:
     """The block with registers that a statement of the same block gives their first value declared there, or where they are if that is a constant."""
     out = tuple(_below(s, lambda inner: begun(inner, names)) for s in block)
     for alloc in (s for s in out if isinstance(s, n.Alloc) and s.init is None and s.buffer.name in names):
-        rest = [s for s in out if s is not alloc and _uses(s, alloc.buffer)]
-        first = rest[0] if rest else None
+        first = next((s for s in out if s is not alloc and _uses(s, alloc.buffer)), None)
         if isinstance(first, n.Store) and first.at == n.Region(alloc.buffer) and first.mask is None and not _uses(first.value, alloc.buffer):
             here, gone = (alloc, first) if isinstance(first.value, n.Const) else (first, alloc)
             out = tuple(replace(alloc, init=first.value) if s is here else s for s in out if s is not gone)

@@ -124,6 +124,10 @@ def _values(given: list[str], program: Program) -> dict[str, int | float]:
                         needs=_one_of(own))
         if own[name].role == "size" and (not isinstance(out[name], int) or out[name] < 0):
             raise usage("KIR-C002", f"--set {text}: a size is a whole number of 0 or more", subject="kir run")
+        of = own[name].of
+        if isinstance(of, DType) and of.is_integer and not of.range[0] <= out[name] <= of.range[1]:
+            raise usage("KIR-C002", f"--set {text}: '{name}' is {of.name}", subject="kir run",
+                        needs=f"{0 if own[name].role == 'size' else of.range[0]} to {of.range[1]}, as its dtype holds")
     return out
 
 

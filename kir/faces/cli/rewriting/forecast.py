@@ -88,6 +88,7 @@ def _programs(a: str, b: str, step: str, bind: Path | None, problem: str) -> tup
 def _sizes(problem: str, shape: str) -> Mapping[str, int]:
     """Sizes by name: of a problem's shape (its first timed one unless one is named), or as they are given."""
     from kir.base.diagnostic import usage
+    from kir.ir.types import I32
     from kir.problem import load_problem
     from kir.problem.problem import shape_of
 
@@ -95,6 +96,8 @@ def _sizes(problem: str, shape: str) -> Mapping[str, int]:
         parts = dict(part.partition("=")[::2] for part in shape.split(",") if part)
         if not all(name.strip() and value.strip().isdigit() for name, value in parts.items()):
             raise usage("KIR-C002", f"'{shape}' gives no sizes", subject="kir forecast", needs="M=..,N=.., or --problem and the name of one of its shapes")
+        if large := [name for name, value in parts.items() if int(value) > I32.range[1]]:
+            raise usage("KIR-C002", f"size '{large[0]}' is {parts[large[0]]}", subject="kir forecast", needs=f"at most {I32.range[1]}, as its dtype holds")
         return {name.strip(): int(value) for name, value in parts.items()}
     wanted = load_problem(problem)
     if shape and "=" in shape:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -36,6 +37,8 @@ def command(
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="where candidates are measured")] = "cpu",
     judged_at: Annotated[str, typer.Option(help="the shape at which winners are gated, where the oracle cannot compute those that are timed: "
                                                 "the whole gate, once for each program; by default the timed shape itself")] = "",
+    then: Annotated[str, typer.Option(help="steps that candidates of a pipeline take after its own, with holes for its parameters and for sizes; "
+                                           "what is found is kept by --emit alone")] = "",
     budget: Annotated[int, typer.Option(min=1, help="measurements a shape")] = 12,
     log: Annotated[Path | None, typer.Option(help="measurements are added to this file, and taken from it (JSON lines)")] = None,
     save: Annotated[bool, typer.Option(help="keep the results, for `kir opt --tuned`")] = True,
@@ -64,6 +67,10 @@ def command(
     space, device = find_space(subject), named(target)
     if not (problem or space.home):
         raise usage("KIR-C002", f"{subject} does not say what it computes", subject="kir tune", needs="--problem NAME")
+    if then:
+        if space.kind != "pipeline":
+            raise usage("KIR-C002", f"{subject} is no pipeline, which --then could go on", subject="kir tune", needs="a pipeline with holes")
+        space = replace(space, text=f"{space.text.rstrip().removesuffix(';')};\n{then}")
     wanted = load_problem(problem or space.home)
     shapes = _shapes(wanted, shape or [])
     judged = _shapes(wanted, [judged_at])[0] if judged_at else None
@@ -93,7 +100,7 @@ def command(
             shown.append(_shown(space, each, candidates, pruned, outcome, results[-1]))
     if emit is not None and last is not None:
         write_atomic(emit, program_text(last.program))
-    files = kept(space.name, results, into) if save else []
+    files = kept(space.name, results, into) if save and not then else []
     from rich.console import Group
     data = {"subject": space.name, "problem": wanted.name, "on": on, "points": space.size, "shapes": rows,
             "files": [str(f) for f in files], "model": ask.name, "spent": ask.spent.to_json()}
@@ -142,8 +149,6 @@ def _tuned(problem: Problem, shape: Shape, device: str, kind: str, best: Candida
 
 def _with_panel(t: Tuned, verdict: Verdict) -> Tuned:
     """The result with the fastest reference of the panel, timed in the same run."""
-    from dataclasses import replace
-
     from kir.gate.gpu.judge import conclusion
     for row in conclusion(verdict).values():
         return replace(t, against=str(row["reference"]), times_faster=float(f"{row['times_faster']:.4g}"))

@@ -100,9 +100,10 @@ def _at_a_glance(found: Overview, file: str, at: str) -> Group:
             shown.add_column(justify=justify)
         return shown
 
-    lines, sizes = program_text(found.computes).rstrip().splitlines(), found.settings.text or "its sizes"
-    end = "its naive program" if found.naive else "the simplest program that was found so far" if found.walked is not None else "as it stands"
-    parts: list[Text | Table] = [Text(f"What {found.kernel.name} computes ({end})", "bold"), Text("\n".join(f"  {line}" for line in lines[:MOST_LINES]))]
+    lines, sizes = program_text(found.plain).rstrip().splitlines(), found.settings.text or "its sizes"
+    end = "its naive program, in plain words" if found.naive else "the simplest program that was found so far" if found.walked is not None else "as it stands"
+    title = f"What {found.kernel.program.name} computes ({end})"
+    parts: list[Text | Table] = [Text(title, "bold"), Text("\n".join(f"  {line}" for line in lines[:MOST_LINES]))]
     parts += [Text(f"  .. {len(lines) - MOST_LINES} more lines")] if len(lines) > MOST_LINES else []
     done = found.done
     parts += [Text(""), Text(f"What was done to it, from there: {len(done)} step{'s' * (len(done) != 1)}, with conditions decided and both sides compared",

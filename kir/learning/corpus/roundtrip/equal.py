@@ -213,12 +213,24 @@ def _fold_block(body: n.Block, uses: Counter[str]) -> n.Block:
 
 def _ordered(body: n.Block, metas: frozenset[str], by_content: bool) -> n.Block:
     """The body with choices settled where their branch is known, values folded, and what has no order of its own in a fixed one."""
-    folded = _widened(_folded(_truths(_started(_handed_on(_decided(_spans(_unnamed(body, metas)), ()))))), metas)
+    folded = _widened(_folded(_truths(_started(_handed_on(_decided(_spans(_unnamed(_one_name(body), metas)), ()))))), metas)
     nameless = _contents(folded)
     if by_content:
         names = _told_apart(nameless, bound_names(folded))
         folded, nameless = tuple(rename(s, names) for s in folded), {names.get(x, x): told for x, told in nameless.items()}
     return _sunk(_stores_sorted(folded, nameless))
+
+
+def _one_name(block: n.Block) -> n.Block:
+    """The block without second names of values."""
+    names: dict[str, n.Expr] = {}
+    for s in (x for b in block for x in statements((b,))):
+        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Var):
+            names[s.names[0]] = names.get(s.value.name, s.value)
+
+    def without(b: n.Block) -> n.Block:
+        return tuple(_with_blocks(s, without) for s in b if not (isinstance(s, n.Let) and s.names[0] in names))
+    return tuple(substitute(s, names) for s in without(block)) if names else block
 
 
 def _spans(block: n.Block) -> n.Block:

@@ -17,11 +17,12 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.gate import Verdict
 from kir.gate.gpu import Gpu, Options, gate_gpu, oracle
+from kir.gate.gpu.timing import Timing
 from kir.hardware.device.client import Child
 from kir.ir.nodes import Program
 from kir.learning.optimize.judge import GpuJudge
 from kir.learning.optimize.plan import Setting
-from kir.problem import Problem, load_problem
+from kir.problem import Problem, Shape, load_problem
 from kir.problem.ordering import split
 
 TOML = """
@@ -160,6 +161,16 @@ def test_a_cheat_or_a_fault_is_a_verdict_and_the_next_candidate_is_judged(gpu: G
     assert not verdict.accepted
     assert words in verdict.reason or (name in ("lucky", "memo") and "oracle says" in verdict.reason), verdict.reason
     assert gate(gpu, program(), problem).accepted
+
+
+@pytest.mark.parametrize(("calls", "refused"), [
+    ([(0.010, 0.011)] * 4 + [(0.010, 0.040)] * 5, False),  # a host under load: some calls wait to be told that they are done
+    ([(0.010, 0.040)] * 9, True),  # what takes the time is in no call that the events see
+    ([(0.020, 0.021)] * 4 + [(0.010, 0.040)] * 5, True),  # it is in some of them, and those are slow
+    ([(0.010, 0.011)] * 2 + [(0.010, 0.040)] * 7, True)])  # too few to speak for the others
+def test_a_call_may_wait_on_a_busy_host_and_time_may_not_be_hidden(calls: list[tuple[float, float]], refused: bool) -> None:
+    timing = Timing(Shape(name="any", tags=(), sizes={}), seconds=[seen for seen, _ in calls], walls=[wall for _, wall in calls])
+    assert bool(timing.hidden(1)) == refused
 
 
 def test_tensors_are_aligned_as_declared_and_no_better(gpu: Gpu, problem: Problem) -> None:

@@ -203,8 +203,11 @@ def test_what_other_threads_of_a_triton_program_stored_is_loaded_behind_a_barrie
     done = kir.prove(str(wrong), 1)
     assert done.verdict == "undecided" and [f.kind for f in done.findings if f.status == "undecided"] == ["race"]
     own = tmp_path / "own.py"
-    own.write_text(TURNED.replace("    tl.debug_barrier()\n", "").replace("(BLOCK - 1 - i)", "i"))
+    loose, one = TURNED.replace("    tl.debug_barrier()\n", ""), tmp_path / "one.py"
+    own.write_text(loose.replace("(BLOCK - 1 - i)", "i"))
+    one.write_text(loose.replace("row * BLOCK + (BLOCK - 1 - i)", "row * BLOCK"))
     assert kir.prove(str(own), 1).verdict == "proved"
+    assert kir.prove(str(one), 1).verdict == "undecided"  # one element of the tile, loaded by all
     with pytest.raises(kir.KirError, match="KIR-G142"):
         kir.judge(str(wrong), against=str(right), targets=())
 
@@ -260,6 +263,12 @@ def test_a_grid_with_a_cta_for_the_rest_leaves_no_size_out(tmp_path: Path) -> No
     short.write_text(TAIL.replace("k < n; ++k", "k < n - 1; ++k"))
     assert not kir.read(str(file)).unsaid and not kir.read(str(short)).unsaid
     assert not kir.judge(str(short), against=str(file), targets=()).accepted
+
+
+def test_sizes_of_64_bits_are_read_as_numbers_of_32_and_that_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "wide.cu"
+    file.write_text(TAIL.replace("int n)", "long long n)"))
+    assert kir.read(str(file)).unsaid == {"n < 2^31"} and kir.prove(str(file), 0).unsaid == ("n < 2^31",)
 
 
 @pytest.mark.parametrize(("old", "new", "verdict"), [

@@ -270,6 +270,10 @@ def test_a_tuned_pipeline_is_applied_to_the_naive_program_at_the_dtype(tmp_path:
     assert kir(["opt", naive, "-p", subject_, "--tuned", "gemm:bf16", "--shape", "cube"]) == 0
     text = capsys.readouterr().out
     assert "in A: bf16[M, K] align 16" in text and "fact M % 2 == 0" in text and "ceildiv(N, " in text
+    made, sized = tmp_path / "made.kir", "know-sizes{sizes=[K] values=[${K}]}@main"
+    assert kir(["tune", subject_, "--problem", "gemm:bf16", "--shape", "cube", "--then", sized, "--emit", str(made), "--into", str(tmp_path / "none")]) == 0
+    assert "when K == 1024" in made.read_text() and not (tmp_path / "none").exists()
+    assert kir(["tune", str(subject(tmp_path)), "--problem", "gemm", "--shape", "cube", "--then", sized]) == 2  # a program takes no steps
 
 
 class _Backwards:

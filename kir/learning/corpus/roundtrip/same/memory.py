@@ -27,13 +27,15 @@ class Dynamic(Exception):
 
 class Places:
     """What a walk through one kernel knows of memory. `placed` are places in arrays of several axes, each with its numbers and without; of them `rows` are
-    those whose numbers are taken to stay in their rows, and `wrapped` those that are what they are said to be only where some number stays in its row."""
+    those whose numbers are taken to stay in their rows, and `wrapped` those that are what they are said to be only where some number stays in its row; `narrowly`
+    says for places in global memory, where they are named, which sums of 32 bits are taken not to overflow in them."""
 
-    def __init__(self, values: Table, memory: frozenset[str], body: n.Block, narrow: Mapping[str, DType]) -> None:
+    def __init__(self, values: Table, memory: frozenset[str], body: n.Block, narrow: Mapping[str, DType], elsewhere: frozenset[Any] = frozenset()) -> None:
         self.t = values
         self.narrow = narrow  # what arrays are seen as, where views show other numbers in them: unsigned numbers of their fewest bits
         self.begins: dict[str, int] = {}  # where such a view begins in its array, in those
         self.memory = set(memory)
+        self.alone = True  # no other CTA sees its shared memory
         self.env: dict[str, Value] = {}
         self.state: dict[str, list[int]] = {}  # of private arrays that are values
         self.kinds: dict[str, DType] = {}
@@ -49,7 +51,10 @@ class Places:
         self.rows: set[Any] = set()
         self.placed: set[Any] = set()
         self.wrapped: set[Any] = set()
-        self.seen: set[Any] = set()
+        self.narrowly: dict[Any, set[int]] = {}
+        self.under: dict[str, set[int]] = {}  # of views those in where they begin
+        self.seen: set[Any] = set()  # what is read, and in which block
+        self.elsewhere = elsewhere  # the same, of the whole of the program that comes first: it is what that does, so it may be done
         self.events: Events = []
         for x in (x for s in body for x in walk(s)):
             match x:
@@ -58,6 +63,8 @@ class Places:
                     self.memory |= {r.buffer.name for r in held if isinstance(r, n.Region)}
                     if isinstance(x, n.Copy):
                         self.memory.add(x.src.at.buffer.name)
+                case n.Buffer(space="cluster"):
+                    self.alone = False
                 case n.Load() | n.Store() if x.clip or (x.mask is not None and shape_of(x.mask.type)):
                     self.memory.add(x.at.buffer.name)
                 case _:
@@ -96,7 +103,10 @@ class Places:
             self.state[b.name] = list(begun) if begun is not None else [self.t.of("poison", b.dtype.name)] * count
             self.kinds[b.name], self.windows[b.name] = b.dtype, 0
             return
-        spec = (b.space, b.dtype.name, tuple(self.one(d) for d in b.shape), repr(b.layout), self._strides(b), b.align)
+        bits = bits_of(b) if b.name in self.narrow else None
+        spec: tuple[Any, ...] = (b.space, b.dtype.name, tuple(self.one(d) for d in b.shape), repr(b.layout), self._strides(b), b.align)
+        if bits is not None:
+            spec = (b.space, self.narrow[b.name].name, bits, b.align)
         self.place[b.name] = self.t.of("array", spec, self._new(spec))
         if b.name in self.narrow and b.layout is None and b.strides is None:
             self.begins[b.name] = self.t.const(0, I32)
@@ -133,6 +143,7 @@ class Places:
             found = self.places(lo) if s.at.index else [((base, self.begins[of.name]),)]
             if found is not None and len(found) == 1:
                 self.place[b.name], self.begins[b.name] = self.place[root], found[0][0][1]
+                self.under[b.name] = {*self.narrowly.get((found[0][0], self.around), ()), *self.under.get(of.name, ())}
                 return
         shown = self.region(lo, whole=not s.at.index)
         inner = (tuple(self.one(d) for d in b.shape[1:]), repr(b.layout), self._strides(b))
@@ -165,7 +176,17 @@ class Places:
         kinds = [dtype_of(i.lo.type if isinstance(i, n.Span) else i.type) for i in r.index]
         if b.name in self.begins and (not local and len(sizes) != 1):
             return None
-        return [self._parts(b, self._place(base, sizes, kinds, [i[k if len(i) > 1 else 0] for i in index], local)) for k in range(long)]
+        out = []
+        for k in range(long):
+            narrow = {*self.under.get(b.name, ())}
+            out.append(self._parts(b, self._place(b, base, kinds, [i[k if len(i) > 1 else 0] for i in index], local, narrow)))
+            for part in out[-1]:
+                self._said(part, narrow)
+        return out
+
+    def _said(self, place: Any, narrow: set[int]) -> None:
+        if narrow:
+            self.narrowly.setdefault((place, self.around), set()).update(narrow)
 
     def _parts(self, b: n.Buffer, place: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
         """An element's place in an array, of which views show others, as the places of its parts."""
@@ -180,10 +201,11 @@ class Places:
         """What an element's parts are."""
         return self.narrow[self._root(b.name)] if b.name in self.begins else b.dtype
 
-    def _place(self, base: int, sizes: Sequence[int | None], kinds: Sequence[DType], index: Sequence[int], local: bool) -> tuple[Any, ...]:
+    def _place(self, b: n.Buffer, base: int, kinds: Sequence[DType], index: Sequence[int], local: bool, narrow: set[int]) -> tuple[Any, ...]:
         """One element's place: in an array of this thread's, or of its CTA, by its number in all of that."""
+        sizes = [int_value(d) for d in b.shape]
         if not local or any(d is None for d in sizes[1:]):
-            return (base, tuple(self.t.cast(x, kind, I64, "rn") if kind.is_integer else x for x, kind in zip(index, kinds, strict=True)))
+            return (base, tuple(self._wide(x, kind, d, narrow) for x, kind, d in zip(index, kinds, b.shape, strict=True)))
         own = [self.t.cast(x, kind, I32, "rn") for x, kind in zip(index, kinds, strict=True)]
         bare = [own[0], *(self._bare(own, axis, sizes[axis] or 0) for axis in range(1, len(own)))]
         at, stride = dict[tuple[int, ...], int](), 1
@@ -205,6 +227,16 @@ class Places:
             elif out:
                 self.rows.add(key)
         return (base, flat)
+
+    def _wide(self, x: int, of: DType, size: n.Expr, narrow: set[int]) -> int:
+        """A number along an axis of memory in 64 bits; sums of 32 bits in it that may be beyond those are put into `narrow`: all but one that is a place
+        along an axis whose size is of 32 bits, which what wraps around is too."""
+        if not of.is_integer or of.is_symbolic or of.is_bool:
+            return x
+        found = set[int]()
+        made = self.t.wide(x, of, found, whole=dtype_of(size.type).name == "i32")
+        narrow |= {y for y in found if (held := self._range(y)) is None or not I32.range[0] <= held[0] <= held[1] <= I32.range[1]}
+        return made
 
     def _further(self, number: int, size: int) -> int | None:
         """How far behind a remainder by an axis's length a number is."""
@@ -264,9 +296,19 @@ class Places:
         if not r.index:
             begun = self._parts(r.buffer, (base, self.t.const(0, I32)))
             return (*begun, 1, begun, r.buffer.dtype.name) if whole else (base, None, self.begins.get(r.buffer.name), r.buffer.dtype.name)
-        return (base, tuple(self._index(i) for i in r.index))
+        if r.buffer.space != "global":
+            return (base, tuple(self._index(i) for i in r.index))
+        narrow = set[int]()
+        made = (base, tuple(self._index(i, d, narrow) for i, d in zip(r.index, r.buffer.shape, strict=True)))
+        self._said(made, narrow)
+        return made
 
-    def _index(self, i: n.Expr | n.Span) -> tuple[Value, Any, Any]:
+    def _index(self, i: n.Expr | n.Span, size: n.Expr | None = None, narrow: set[int] | None = None) -> tuple[Value, Any, Any]:
+        if size is not None and narrow is not None:
+            first = self.value(i.lo if isinstance(i, n.Span) else i)
+            of = dtype_of(i.lo.type if isinstance(i, n.Span) else i.type)
+            lo: Value = self._wide(first, of, size, narrow) if isinstance(first, int) else tuple(self._wide(x, of, size, narrow) for x in first)
+            return (lo, *self._index(i)[1:])
         if isinstance(i, n.Span):
             extent = i.extent if isinstance(i.extent, int) else ("of", self.one(i.extent))
             step = i.step if isinstance(i.step, int) else int_value(i.step) or ("of", self.one(i.step))
@@ -292,6 +334,12 @@ class Places:
     def elements(self, at: n.Region, b: n.Buffer) -> tuple[list[int], bool]:
         """Which elements of a private array a place is, and whether it is one. Raises Dynamic where that is not known."""
         raise NotImplementedError
+
+
+def bits_of(b: n.Buffer) -> int | None:
+    """How many bits an array without a layout is; None where that is not known."""
+    sizes = [int_value(d) for d in b.shape]
+    return None if b.layout is not None or b.strides is not None or None in sizes else b.dtype.bits * math.prod(d or 0 for d in sizes)
 
 
 def flat(v: Any) -> Iterator[Any]:

@@ -12,16 +12,14 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import expr_text
 from kir.ir.rebuild.promote import pure
-from kir.ir.types import I32, I64, DType, TileType, dtype_of, shape_of
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import walk
 
 
 def of_value(old: n.Node, new: n.Node) -> n.Node:
     """A node, what is below it in that form already: conversions of conversions are one, integers are narrowed term by term, parts of a vector are named as
-    parts of what it is made of, places in global memory are worked out in 64 bits."""
+    parts of what it is made of."""
     match new:
-        case n.Region() if new.buffer.space == "global" and new.index:
-            return replace(new, index=tuple(_wide(i) if isinstance(i, n.Expr) else replace(i, lo=_wide(i.lo)) for i in new.index))
         case n.Load(mask=n.Const(value=False), other=n.Expr() as other) if other.type == new.type:
             return other
         case n.Binary(b=n.Const() as c) if new.op in n.COMPARISONS and (own := _exactly_widened(new.a, c.value)) is not None:
@@ -124,7 +122,6 @@ def _part(held: n.Expr, at: n.Const) -> n.Expr | None:
 
 
 _RING = {"add": build.add, "sub": build.sub, "mul": build.mul}
-_DIVIDED = frozenset({"tdiv", "trem", "floordiv", "mod"})
 
 
 def _exactly_widened(e: n.Expr, beside: int | float | bool) -> n.Expr | None:
@@ -192,20 +189,6 @@ def _lifted(parts: Sequence[n.Expr]) -> n.Expr | None:
             args = [_lifted([y for y in column if isinstance(y, n.Expr)]) for column in zip(*(x.args for x in parts if isinstance(x, n.Call)), strict=True)]
             return None if None in args or not args else replace(first, args=tuple(a for a in args if a is not None))
     return None
-
-
-def _wide(e: n.Expr) -> n.Expr:
-    """A place in memory worked out in 64 bits, as C++ may: its signed sums do not overflow."""
-    if e.type == I32:
-        return _parts_wide(e) if isinstance(e, n.Binary) and (e.op in _RING or e.op in _DIVIDED) else build.cast(e, I64)
-    if isinstance(e, n.Binary) and (e.op in _RING or e.op in _DIVIDED) and e.type == I64:
-        return _parts_wide(e)
-    return _wide(e.x) if isinstance(e, n.Cast) and e.type == I64 and e.rounding == "rn" and e.x.type == I32 else e
-
-
-def _parts_wide(e: n.Binary) -> n.Expr:
-    a, b = _wide(e.a), _wide(e.b)
-    return _RING[e.op](a, b) if e.op in _RING else build.binary(e.op, a, b)
 
 
 def _converted(x: n.Expr, to: DType) -> n.Expr:

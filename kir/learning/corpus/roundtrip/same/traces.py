@@ -18,7 +18,7 @@ from kir.ir.build import int_value
 from kir.ir.canonical import canonical
 from kir.ir.types import DTYPES, I32, DType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, walk
-from kir.learning.corpus.roundtrip.same.memory import WIDEST, Dynamic, Places, Unlisted, flat, length
+from kir.learning.corpus.roundtrip.same.memory import WIDEST, Dynamic, Places, Unlisted, bits_of, flat, length
 from kir.learning.corpus.roundtrip.same.values import Table, Value
 
 TURNS = 16
@@ -27,6 +27,9 @@ SIZE = 1024
 """Statements, each as often as it is followed, of a loop that nobody asked to unroll, at most."""
 MOST = 40_000
 """Statements that are followed, at most."""
+_OWN_SCOPES = (("scope", "cta"), ("scope", "gpu"))
+_SHUFFLES = frozenset({"shfl_xor", "shfl_up", "shfl_down", "shfl_idx"})
+"""Exchanges between lanes that give each element of a vector alike."""
 PLAIN = frozenset({"", "nc", "ca", "cg", "cs", "lu", "wb"})
 """Cache policies of loads that may be worked out anywhere before the next write."""
 
@@ -144,12 +147,12 @@ class Trace(Places):
         return tuple(self.t.of("element", whole, k) for k in range(long))
 
     def _read(self, b: n.Buffer, parts: tuple[tuple[Any, ...], ...], now: Any, cache: str, around: int) -> int:
-        """What is read there; what was read already in a block around, and has not changed since, is that."""
+        """What is read there; what is read in a block around too, and does not change between, is that."""
         held = []
         for place in parts:
             key = (place, now, cache)
             at: int | None = around
-            while at is not None and (key, at) not in self.seen:
+            while at is not None and (key, at) not in self.seen and (key, at) not in self.elsewhere:
                 at = self._outside(at)
             self.seen.add((key, around if at is None else at))
             held.append(self.t.of("read", place, now, cache, around if at is None else at))
@@ -261,6 +264,10 @@ class Trace(Places):
                 case _ if row.is_pure and row.level == "element" and long == max((len(v) for v in given if isinstance(v, tuple)), default=None):
                     names = tuple(k.name for k in kinds)
                     return self._each(lambda *x: self.t.of("plain", e.fn, e.attrs, names, to.name, x), *given)
+                case _ if e.fn in _SHUFFLES and isinstance(first, tuple) and long == len(first) and all(isinstance(v, int) for v in given[1:]):
+                    rest = tuple(v for v in given[1:] if isinstance(v, int))
+                    names = tuple(k.name for k in kinds)
+                    return tuple(self.t.of("call", e.fn, e.attrs, names, to.name, (x, *rest), (self.around,)) for x in first)
                 case _ if row.is_pure:
                     meet = (self.around,) if row.level != "element" else ()
                     made = self.t.of("call", e.fn, e.attrs, tuple(k.name for k in kinds), str(e.type), tuple(map(self.packed, given)), meet)
@@ -280,6 +287,8 @@ class Trace(Places):
         return self.count
 
     def _effect(self, e: n.Call) -> int:
+        if e.fn.startswith("atomic_") and isinstance(e.args[0], n.Region) and e.args[0].buffer.space == "shared" and self.alone:
+            e = replace(e, attrs=tuple(a for a in e.attrs if a not in _OWN_SCOPES))  # no other CTA sees it
         held = tuple(self.region(a) if isinstance(a, n.Region) else self.one(a) for a in e.args)
         return self._event("call", e.fn, e.attrs, str(e.of), held, self.around, everything=True)
 
@@ -345,14 +354,18 @@ class Trace(Places):
             self._event("fill", self.region(s.at), self.packed(v), None if mask is None else self.packed(mask), s.clip, s.cache, writes=(b.name,))
             return
         asked = [None] * len(found) if mask is None else [*self.spread(mask, len(found))]
-        for parts, x, m in zip(found, self.spread(v, len(found)), asked, strict=True):
-            for place, y in zip(parts, self.t.unpack(x, b.dtype, self._as(b), len(parts)) if b.name in self.begins else (x,), strict=True):
-                if m is None:
+        held: list[Any] = []
+        for k, (parts, x, m) in enumerate(zip(found, self.spread(v, len(found)), asked, strict=True)):
+            made = zip(parts, self.t.unpack(x, b.dtype, self._as(b), len(parts)) if b.name in self.begins else (x,), strict=True)
+            if m is None:
+                for place, y in made:
                     self._event("store", place, y, s.cache, writes=(b.name,))
-                else:
-                    self.events.append(("if", m, (("store", place, y, s.cache),), ()))
-                    self.count += 2
-                    self.version[self._root(b.name)] = f"{self.count}"
+                continue
+            held += [("store", place, y, s.cache) for place, y in made]
+            if asked[k + 1:k + 2] != [m]:
+                self.events.append(("if", m, tuple(held), ()))
+                self.count += len(held) + 1
+                self.version[self._root(b.name)], held = f"{self.count}", []
 
     def _if(self, s: n.If) -> None:
         cond = self.one(s.cond)
@@ -360,20 +373,24 @@ class Trace(Places):
         then, orelse = s.then, s.orelse
         if key[0] == "unary" and key[1] == "not":
             cond, then, orelse = int(key[3]), orelse, then
+        if key[0] == "const":
+            self.body(then if key[2] == "True" else orelse)
+            return
         around, outer, begun, count = self.around, self.events, {k: list(v) for k, v in self.state.items()}, self.count
-        versions, made, counts = dict(self.version), [], []
+        versions, made, counts, within = dict(self.version), [], [], False
         for k, arm in enumerate((then, orelse)):
             self.state = {name: list(v) for name, v in begun.items()}
             self.version, self.events, self.count = dict(versions), [], count
             self.around = self.t.of("around", around, cond, k)
             self.body(arm)
             made.append((self.state, self.version, self.events, bool(arm) and isinstance(arm[-1], n.Jump)))
+            within |= any(map(_leaves, arm))
             counts.append(self.count - count)
         (one, v1, e1, gone1), (two, v2, e2, gone2) = made
         self.events, self.around, self.version, self.count = outer, around, versions, count
         self.state = two if gone1 else one if gone2 else {
             name: [self.t.select(cond, a, b) for a, b in zip(one[name], two[name], strict=True)] for name in begun}
-        if gone1 or gone2:
+        if gone1 or gone2 or within:
             self.around = self.t.of("around", around, cond, "after", gone1, gone2)
         if e1 and len(e1) == len(e2) and all(x[0] == y[0] == "store" and (x[1], x[3]) == (y[1], y[3]) for x, y in zip(e1, e2, strict=True)):
             for x, y in zip(e1, e2, strict=True):  # each puts something there
@@ -429,6 +446,8 @@ class Trace(Places):
             self.count += 1
         else:
             self.counted[head] -= 1  # what it leaves says all of it
+        if _leaves(s):
+            self.around = self.t.of("around", around, me, "after")
         if inner:
             self._stale(changed, f"{self.count}")
 
@@ -457,6 +476,15 @@ class Trace(Places):
             self.version = dict.fromkeys(self.version, by)
         for name in changed:
             self.version[name] = by
+
+
+def _leaves(s: n.Stmt) -> bool:
+    """Whether a statement may leave the block that it stands in, or the kernel, before its end."""
+    if isinstance(s, n.Jump):
+        return True
+    if isinstance(s, n.For | n.While):
+        return any(isinstance(x, n.Jump) and x.kind == "return" for b in s.body for x in walk(b))
+    return any(_leaves(x) for b in blocks_of(s) for x in b)
 
 
 def _size(body: n.Block) -> int:
@@ -505,7 +533,7 @@ def _harmless(s: n.Stmt) -> bool:
 
 def same_trace(a: n.Program, b: n.Program) -> bool:
     """Whether two programs of threads, which are one beside their kernels' bodies, have one list of what they do; the second may
-    take the last number of a place in an array of several axes for no more than the first does."""
+    take the last number of a place in an array of several axes for no more than the first does, and no more sums of 32 bits not to overflow."""
     a, b = canonical(a), canonical(b)
     if _head(a) != _head(b):
         return False
@@ -513,10 +541,14 @@ def same_trace(a: n.Program, b: n.Program) -> bool:
     for one, other in zip(a.kernels, b.kernels, strict=True):
         try:
             narrow = _narrow(one.body, other.body)
-            first, second = (_listed(values, k.body, found) for k, found in zip((one, other), narrow, strict=True))
+            first = _listed(values, one.body, narrow[0])
+            first = _listed(values, one.body, narrow[0], first.seen)
+            second = _listed(values, other.body, narrow[1], first.seen)
         except (Unlisted, RecursionError):
             return False
         if first.events != second.events or not second.rows <= first.rows or not second.wrapped <= first.placed:
+            return False
+        if any(not narrow <= first.narrowly.get(place, set()) for place, narrow in second.narrowly.items()):
             return False
     return True
 
@@ -543,6 +575,7 @@ def _narrow(*bodies: n.Block) -> list[dict[str, DType]]:
                 continue
             least[name] = min(least.get(name, v.buffer.dtype.bits), v.buffer.dtype.bits, root.at.buffer.dtype.bits)
         found.append(least)
+    _paired(found, bodies)
     locals_ = [{x.buffer.name for s in body for x in walk(s) if isinstance(x, n.Alloc)} for body in bodies]
     outside: dict[str, int] = {}
     for least, own in zip(found, locals_, strict=True):
@@ -553,10 +586,23 @@ def _narrow(*bodies: n.Block) -> list[dict[str, DType]]:
             for least, own in zip(found, locals_, strict=True)]
 
 
-def _listed(values: Table, body: n.Block, narrow: Mapping[str, DType]) -> Trace:
+def _paired(found: Sequence[dict[str, int]], bodies: Sequence[n.Block]) -> None:
+    """Gives shared arrays of as many bytes, in their order, what is the fewest bits that either block sees in them."""
+    arrays = [[x.buffer for s in body for x in walk(s) if isinstance(x, n.Alloc) and x.buffer.space == "shared"] for body in bodies]
+    if len({len(own) for own in arrays}) > 1:
+        return
+    for each in zip(*arrays, strict=True):
+        sizes = {bits_of(b) for b in each}
+        if len(sizes) == 1 and None not in sizes and all(b.name in least for b, least in zip(each, found, strict=True)):
+            bits = min(least[b.name] for b, least in zip(each, found, strict=True))
+            for b, least in zip(each, found, strict=True):
+                least[b.name] = bits
+
+
+def _listed(values: Table, body: n.Block, narrow: Mapping[str, DType], seen: Iterable[Any] = ()) -> Trace:
     memory: set[str] = set()
     while True:
-        made = Trace(values, frozenset(memory), body, narrow)
+        made = Trace(values, frozenset(memory), body, narrow, frozenset(seen))
         try:
             made.body(body)
         except Dynamic as asked:

@@ -1,7 +1,7 @@
 """Values of two programs in one table, in which equal ones have one number: a sum of integers is a polynomial, a conversion of a conversion one."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kir.ir.types import DTYPES, DType
@@ -9,6 +9,7 @@ from kir.ir.types import DTYPES, DType
 Value = int | tuple[int, ...]
 Poly = dict[tuple[int, ...], int]
 COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "eq", "ne"})
+_DIVIDED = frozenset({"tdiv", "trem", "floordiv", "mod"})
 SWAPPED = {"gt": "lt", "ge": "le"}
 DEEPEST = 4
 """Steps down a value in which choices by a known condition are looked for."""
@@ -125,8 +126,8 @@ class Table:
         if op in ("and", "or") and a == b:
             return a
         if op in ("and", "or") and of.is_bool:
-            terms = sorted({*self._terms(op, a), *self._terms(op, b)})
-            return self.of("all", op, tuple(terms))
+            terms = {*self._terms(op, a), *self._terms(op, b)}
+            return self._all(op, {x for t in terms for x in self._terms(op, self._given(t, *self._beside(op, terms, t), DEEPEST + 2))})
         if op in COMMUTATIVE or (integer and op in ("min", "max")):
             a, b = sorted((a, b))
         return self.of("binary", op, of.name, a, b, to.name)
@@ -137,6 +138,47 @@ class Table:
         if key[0] == "cast" and key[3] == "rn" and key[1].is_bool:
             return int(key[4])
         return int(key[1]) if key[0] == "select" and (self.known(key[2]), self.known(key[3])) == (1, 0) else None
+
+    def _all(self, op: str, terms: set[int]) -> int:
+        held = tuple(sorted(terms))
+        return held[0] if len(held) == 1 else self.of("all", op, held)
+
+    def _beside(self, op: str, terms: Iterable[int], t: int) -> tuple[frozenset[int], frozenset[int]]:
+        """What is known to hold, and not to, where one of these conditions is asked: the others say nothing else. Of those that are made of it nothing."""
+        others = frozenset(x for x in terms if x < t)
+        return (others, frozenset()) if op == "and" else (frozenset(), others)
+
+    def _holds(self, cond: int, true: frozenset[int], false: frozenset[int]) -> bool | None:
+        key = self.keys[cond]
+        if cond in true or cond in false:
+            return cond in true
+        if key[0] == "unary" and key[1] == "not":
+            inner = self._holds(int(key[3]), true, false)
+            return None if inner is None else not inner
+        if key[0] == "all":
+            parts = [self._holds(x, true, false) for x in key[2]]
+            if key[1] == "and":
+                return False if False in parts else True if None not in parts else None
+            return True if True in parts else False if None not in parts else None
+        return None
+
+    def _given(self, x: int, true: frozenset[int], false: frozenset[int], depth: int) -> int:
+        """A value where these conditions hold and those do not: of choices by them what they come to."""
+        key = self.keys[x]
+        if key[0] == "select" and (said := self._holds(key[1], true, false)) is not None:
+            return self._given(int(key[2 if said else 3]), true, false, depth)
+        if not depth:
+            return x
+        if key[0] == "all":
+            made = set[int]()
+            for t in key[2]:
+                more, less = self._beside(key[1], key[2], t)
+                made |= {*self._terms(key[1], self._given(t, true | more, false | less, depth - 1))}
+            return x if made == {*key[2]} else self._all(key[1], made)
+        new = list(key)
+        for k in _PARTS.get(key[0], ()):
+            new[k] = tuple(self._given(y, true, false, depth - 1) for y in key[k]) if isinstance(key[k], tuple) else self._given(key[k], true, false, depth - 1)
+        return x if tuple(new) == key else self.of(*new)
 
     def _terms(self, op: str, a: int) -> tuple[int, ...]:
         key = self.keys[a]
@@ -211,12 +253,41 @@ class Table:
                 return self.sum(made, to)
         if rounding == "rn" and key[0] == "const" and ints:
             return self.const(int(key[2]), to)
+        if rounding == "rn" and ints and key[0] == "cast" and key[3] == "rn" and key[1].bits < of.bits and (
+                key[1].kind == "uint" or key[1].kind == of.kind == "int"):
+            return self.cast(int(key[4]), key[1], to, "rn")  # what is widened is that number
         if rounding == "rn" and key[0] == "const" and to.is_float and to.bits >= 16 and not to.is_symbolic and not of.is_bool and (
                 value := _small(key[2])) is not None:
             return self.const(value, to)
         if rounding == "rn" and key[0] == "cast" and key[3] == "rn" and key[1] == to and of.name == "f32" and to.name in ("f16", "bf16"):
             return int(key[4])
         return self.of("cast", of, to, rounding, x)
+
+    def wide(self, x: int, of: DType, narrow: set[int], whole: bool = False) -> int:
+        """A place in memory worked out in 64 bits, as C++ may: its signed sums do not overflow. Sums in it of 32 are put into `narrow`, be they not the
+        `whole` place."""
+        to, key = DTYPES["i64"], self.keys[x]
+        if of == to and key[0] == "cast" and key[1].name == "i32" and key[3] == "rn":
+            return self.wide(int(key[4]), key[1], narrow, whole)
+        if of.name not in ("i32", "i64"):
+            return self.cast(x, of, to, "rn")
+        if key[0] == "binary" and key[1] in _DIVIDED and key[2] == of.name:
+            return self.binary(key[1], self.wide(key[3], of, narrow), self.wide(key[4], of, narrow), to, to)
+        if x not in self.sums:
+            return self.cast(x, of, to, "rn")
+        if of.name == "i32" and not whole:
+            narrow.add(x)
+        made: Poly = {}
+        for m, c in self.poly(x).items():
+            term: Poly = {(): of.wrap(c)}
+            for atom in m:
+                by = self.poly(self.wide(atom, of, narrow))
+                if len(term) * len(by) > 64:
+                    return self.cast(x, of, to, "rn")
+                term = {tuple(sorted((*p, *q))): u * v for p, u in term.items() for q, v in by.items()}
+            for k, u in term.items():
+                made[k] = made.get(k, 0) + u
+        return self.sum(made, to)
 
     def bits(self, x: int, of: DType, to: DType) -> int:
         return x if of == to else self.of("bits", of, to, x)
