@@ -60,8 +60,8 @@ the gate on the device and timed there, at the shape that is named. A step's fac
 of which a state was refused, or not reached in time, has none; *written as CUDA*: its surface says no such program. TileLang compiles for each size,
 ten seconds of a processor: its states are judged at the sizes of that shape alone, with every distribution of inputs (and were at others when they were
 walked). Without `tl_disable_thread_storage_sync` it puts barriers into branches that not all threads take: an answer of code of single threads asks for it
-with its own step (`asks`), as a state without it never ends. On a machine with other work on it the gate refuses a state for whose calls the host waits much longer than they take: it
-is asked for again, and by the next `measure`.
+with its own step (`asks`), as a state without it never ends. On a machine with other work on it the gate refuses a state for whose calls the host waits
+much longer than they take: it is asked for again, and by the next `measure`.
 
 """
 
