@@ -16,7 +16,7 @@ import ml_dtypes
 
 from kir.base.diagnostic import Diagnostic
 from kir.gate.cases import Case, ProblemCase
-from kir.gate.claims.flow import Flow, branches_around
+from kir.gate.claims.flow import Flow, branches_around, lets_of, spelled_out
 from kir.gate.claims.reals import solvable
 from kir.gate.claims.tiles import counts_tiles, extents
 from kir.gate.claims.ways import (
@@ -31,11 +31,9 @@ from kir.gate.claims.ways import (
     guards,
     judged_on,
     keeps_off,
-    lets_of,
     possible,
     right_on,
     right_smaller,
-    spelled_out,
     taken,
     without_hazards,
 )

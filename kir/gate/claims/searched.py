@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.gate.cases import Case, ProblemCase, RelativeCase, elements_of, naive_of, relative_case, right, tensor_names
-from kir.gate.claims.ways import Way, lets_of, spelled_out
+from kir.gate.claims.flow import lets_of, spelled_out
+from kir.gate.claims.ways import Way
 from kir.gate.goals import predicted
 from kir.gate.inputs.kinds import KINDS, PEAKED
 from kir.gate.inputs.sets import stretched

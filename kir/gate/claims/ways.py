@@ -47,9 +47,8 @@ MOST_SIZES, LARGE, MANY = 4096, 256, 32
 """Sizes that are tried for a condition; a number from which on sizes below are usual; and one from which on grids may be capped."""
 SMALLER, MOST_SMALLER = (2, 5), 3
 """What stands in the place of large numbers, and cases that a program is run on with that."""
-MOST_CASES, MOST_SIZED, MOST_STEPS, MOST_NODES = 12, 16, 200_000, 200
-"""Cases that are run again at most, to see which ways they take; sizes at which a program with other numbers is run; statements of such a run; nodes of an
-expression in which names are replaced by what they stand for."""
+MOST_CASES, MOST_SIZED, MOST_STEPS = 12, 16, 200_000
+"""Cases that are run again at most, to see which ways they take; sizes at which a program with other numbers is run; and statements of such a run."""
 
 
 @dataclass(frozen=True)
@@ -580,24 +579,3 @@ __all__ = [
     "ways",
     "without_hazards",
 ]
-
-
-def spelled_out(e: n.Expr, lets: Mapping[str, n.Expr]) -> n.Expr:
-    """An expression with names replaced by what they stand for, as far as it stays short."""
-    for _ in range(8):
-        if not any(isinstance(x, n.Var) and x.name in lets for x in walk(e)) or sum(1 for _ in walk(e)) > MOST_NODES:
-            break
-        e = transform(e, lambda old, new: lets.get(old.name, new) if isinstance(old, n.Var) else new)
-    return e
-
-
-def lets_of(program: n.Program) -> dict[str, dict[str, n.Expr]]:
-    """By kernel, what its names stand for that are given once."""
-    out: dict[str, dict[str, n.Expr]] = {}
-    for k in bodies(program):
-        found: dict[str, list[n.Expr]] = {}
-        for x in walk(k):
-            if isinstance(x, n.Let) and len(x.names) == 1:
-                found.setdefault(x.names[0], []).append(x.value)
-        out[k.name] = {name: values[0] for name, values in found.items() if len(values) == 1}
-    return out

@@ -8,8 +8,8 @@ import pytest
 
 from kir.gate.cases import RelativeCase, relative_case
 from kir.gate.claims import outcomes, searched
-from kir.gate.claims.flow import Flow
-from kir.gate.claims.ways import Way, lets_of, spelled_out, taken
+from kir.gate.claims.flow import Flow, lets_of, spelled_out
+from kir.gate.claims.ways import Way, taken
 from kir.gate.claims.ways import ways as every_way
 from kir.ir.nodes import If, Program
 from kir.ir.parser import parse_program
