@@ -575,18 +575,6 @@ def test_a_number_that_is_tested_as_a_truth_is_none(test: str, facts: set[str], 
     assert {f for f in called_binding(file).facts if "%" in f} == facts
 
 
-@pytest.mark.parametrize(("test", "facts"), [("n % 4", {"n % 4 == 0"}), ("n % 4 || n > 60000", {"n % 4 == 0", "n <= 60000"}), ("n % 4 && n > 7", set())])
-def test_a_number_that_is_tested_as_a_truth_is_none_in_cuda(test: str, facts: set[str], tmp_path: Path) -> None:
-    file = tmp_path / "k.cu"
-    file.write_text(f"""__global__ void k(const float* x, float* y, int n) {{
-  int i = blockIdx.x * 128 + threadIdx.x;
-  if (i < n) y[i] = x[i];
-}}
-void run(const float* x, float* y, int n) {{ if ({test}) return; k<<<(n + 127) / 128, 128>>>(x, y, n); }}
-""", encoding="utf-8")
-    assert {f for f in called_binding(file).facts if f != "n >= 1"} == facts
-
-
 def test_a_length_that_is_written_beside_a_callers_tensors_stays_that_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a size it was any number, and a right histogram of 64 bins was shown a bin beyond them."""
     file = tmp_path / "hist.py"
