@@ -377,7 +377,7 @@ kernel main grid (b: ceildiv(N, 32)) threads 32
 
 
 def test_a_product_that_a_model_has_wrong_brings_in_those_of_its_factors() -> None:
-    """They were added to the products while these were gone through: an internal error, for the index `a * a * K + b * M * c + c * c` of a grid of three axes."""
+    """They were added to the products while these were gone through: an internal error for `a * a * K + b * M * c + c * c` as an index."""
     program = parse_program(HEAD + "  size N: i32\n  size K: i32\n  size M: i32\n  fact N * K * M >= 1\nkernel main grid (a: N) threads 1\n  barrier()\n")
     steps = question.Steps()
     terms = Terms(steps.formulas, Facts.in_kernel(program, "main"))
