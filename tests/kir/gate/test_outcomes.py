@@ -12,7 +12,7 @@ from kir.gate.claims.drawn import never_drawn
 from kir.gate.claims.flow import Flow
 from kir.gate.claims.ways import Way, taken
 from kir.gate.claims.ways import ways as ways_of
-from kir.ir.nodes import Program
+from kir.ir.nodes import If, Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text
 from kir.problem import load_problem
@@ -146,3 +146,35 @@ def test_what_no_draw_of_a_partition_brings_about_is_not_asked(asked: str, never
     ways = [*(way for way, _ in outcomes._outcomes(program, flow, names)), *ways_of(program, flow)]
     assert {outcomes._words(way) for way in ways if never_drawn(program, problem, names, way)} == never
     assert not any(never_drawn(program, load_problem("gemm"), {}, way) for way in ways)
+
+
+GROUPS = """kir 1
+program groups
+  size G: i32
+  size T: i32
+  in X: f32[T]
+  in offsets: i32[G + 1]
+  out Y: f32[T]
+kernel main grid (g: G) threads 1
+  let first = offsets[g]
+  let rows = -first + offsets[g + 1]
+  for i in 0..T
+    if {cond}
+      Y[i] = X[i]
+"""
+
+
+@pytest.mark.parametrize("cond, holds, never", [
+    ("rows < 0", True, True), ("rows >= 0", False, True), ("i < rows & i >= T", True, True), ("i < rows & ~(i < T)", True, True),
+    ("rows < 1", True, False),  # a group may be empty
+    ("rows < 0", False, False), ("first - offsets[g + 1] < 0", True, False),  # it has elements
+    ("i < rows & i >= G", True, False), ("i + 1 < rows & i + 2 >= T", True, False),  # all may be of one group
+    ("offsets[g + 1] - X_at < 0", True, False)])
+def test_parts_that_follow_one_another_are_neither_negative_nor_more_than_the_whole(cond: str, holds: bool, never: bool) -> None:
+    problem = load_problem("gemm_grouped")
+    program = parse_program(GROUPS.replace("{cond}", cond).replace("X_at", "offsets[g + 2 - 2]" if never else "cast(X[i], i32)"))
+    names = {"offsets": "offsets", "T": "T", "G": "G"}
+    found = [w for w in ways_of(program, Flow(program)) if w.holds == holds and isinstance(w.node, If)]
+    assert [never_drawn(program, problem, names, w) for w in found] == [never]
+    drawn_anyhow = load_problem("fmha_varlen")
+    assert not never_drawn(program, drawn_anyhow, {"offsets": "lengths"}, found[0]), "lengths follow no order"

@@ -184,3 +184,15 @@ run(torch.randn(1000, device="cuda"))
 """, encoding="utf-8")
     binding = called_binding(file)
     assert (binding.grid, binding.metas, binding.options) == (["programs"], {"BLOCK": 128}, {"num_warps": 8}) and "programs >= 1" in binding.facts
+
+
+@pytest.mark.parametrize(("test", "facts"), [("n % 4", {"n % 4 == 0"}), ("n % 4 || n > 60000", {"n % 4 == 0", "n <= 60000"}), ("n % 4 && n > 7", set())])
+def test_a_number_that_is_tested_as_a_truth_is_none_in_cuda(test: str, facts: set[str], tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text(f"""__global__ void k(const float* x, float* y, int n) {{
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i < n) y[i] = x[i];
+}}
+void run(const float* x, float* y, int n) {{ if ({test}) return; k<<<(n + 127) / 128, 128>>>(x, y, n); }}
+""", encoding="utf-8")
+    assert {f for f in called_binding(file).facts if f != "n >= 1"} == facts
