@@ -346,7 +346,8 @@ def spelled_out(e: n.Expr, lets: Mapping[str, n.Expr]) -> n.Expr:
 def lets_of(program: n.Program) -> dict[str, dict[str, n.Expr]]:
     """By kernel, what its names stand for that are given once."""
     out: dict[str, dict[str, n.Expr]] = {}
-    for k in (*program.kernels, *program.functions):
+    within: tuple[n.Kernel | n.Function, ...] = (*program.kernels, *program.functions)
+    for k in within:
         found: dict[str, list[n.Expr]] = {}
         for x in walk(k):
             if isinstance(x, n.Let) and len(x.names) == 1:
