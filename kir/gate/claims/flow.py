@@ -11,14 +11,12 @@ from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.types import DType
-from kir.ir.visit import blocks_of, children, statements, transform, walk
+from kir.ir.visit import blocks_of, children, statements
 
 Key = tuple[str, str]
 """A kernel and a name of its own, or `""` and the name of a parameter or a workspace."""
 _READS_ONLY = frozenset({"atomic_load", "ldmatrix", "prefetch"})
 """Calls with an effect that leave the places that they are given as they are."""
-MOST_NODES = 200
-"""Nodes of an expression in which names are replaced by what they stand for."""
 
 
 @dataclass(frozen=True)
@@ -334,26 +332,4 @@ def is_tensor(p: n.Param) -> bool:
     return not isinstance(p.of, DType)
 
 
-def spelled_out(e: n.Expr, lets: Mapping[str, n.Expr]) -> n.Expr:
-    """An expression with names replaced by what they stand for, as far as it stays short."""
-    for _ in range(8):
-        if not any(isinstance(x, n.Var) and x.name in lets for x in walk(e)) or sum(1 for _ in walk(e)) > MOST_NODES:
-            break
-        e = transform(e, lambda old, new: lets.get(old.name, new) if isinstance(old, n.Var) else new)
-    return e
-
-
-def lets_of(program: n.Program) -> dict[str, dict[str, n.Expr]]:
-    """By kernel, what its names stand for that are given once."""
-    out: dict[str, dict[str, n.Expr]] = {}
-    within: tuple[n.Kernel | n.Function, ...] = (*program.kernels, *program.functions)
-    for k in within:
-        found: dict[str, list[n.Expr]] = {}
-        for x in walk(k):
-            if isinstance(x, n.Let) and len(x.names) == 1:
-                found.setdefault(x.names[0], []).append(x.value)
-        out[k.name] = {name: values[0] for name, values in found.items() if len(values) == 1}
-    return out
-
-
-__all__ = ["Definition", "Flow", "Key", "is_tensor", "launched", "lets_of", "spelled_out"]
+__all__ = ["Definition", "Flow", "Key", "is_tensor", "launched"]

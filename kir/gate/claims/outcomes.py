@@ -16,13 +16,14 @@ import ml_dtypes
 
 from kir.base.diagnostic import Diagnostic
 from kir.gate.cases import Case, ProblemCase
-from kir.gate.claims.flow import Flow, branches_around, lets_of, spelled_out
+from kir.gate.claims.flow import Flow, branches_around
 from kir.gate.claims.reals import solvable
 from kir.gate.claims.tiles import counts_tiles, extents
 from kir.gate.claims.ways import (
     NOT_FINITE,
     SENTINEL,
     Way,
+    bodies,
     body_of,
     chosen_by,
     conjuncts,
@@ -49,9 +50,8 @@ from kir.problem.draws import numpy_dtype
 
 CASES, JUDGED, MOST_FORCED = 6, 6, 48
 """Tests that are run again to see outcomes, tests that a program with an outcome by force is judged by, and outcomes that tests have which are forced."""
-SEARCHED, LEFT_OUT, AT_LEAST = 3.0, 20.0, 3
-"""Seconds, as they are foreseen, of runs on inputs that are searched for, half of them where no outcome is missing, and of runs of the problem's own tests that
-were left out for their time; and runs that there are anyhow where something would be refused."""
+SEARCHED = 3.0
+"""Seconds, as they are foreseen, of runs on inputs that are searched for; half of them where no outcome is missing."""
 LARGE = 256
 """A number from which on what sizes alone decide is an outcome: sizes below are tried."""
 ORDERED = frozenset({"lt", "le", "gt", "ge"})
@@ -59,8 +59,8 @@ ENDS = {**dict.fromkeys(("floor", "ceil", "trunc", "round_even", "round_away"), 
         **dict.fromkeys(("tanh", "erf", "sigmoid"), (-1.0, 0.0, 1.0)), "rcp": (0.0,)}
 """Numbers at which calls stay over a wide range."""
 BITS = frozenset({"shr", "floordiv", "tdiv", "and"})
-MOST_NESTED = 200
-"""Nodes above a value that are looked at."""
+MOST_NODES = 200
+"""Nodes of an expression in which names are replaced by what they stand for."""
 EXTREMES = {"argmax": "max", "argmin": "min"}
 Sign = tuple[str, tuple[float, ...], frozenset[str]]
 """What an outcome is of: kind, numbers, and the tensors from which its sides come."""
@@ -70,11 +70,10 @@ Further = Callable[[], Iterator[Case]]
 
 def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Sequence[tuple[n.Program, Flow, Mapping[str, str]]], cases: Sequence[Case],
            reached: Mapping[Place, int], further: Further, ranges: Mapping[str, Range] = MappingProxyType({}),
-           rest: Further = lambda: iter(()), never: Callable[[Way], bool] = lambda way: False) -> Iterator[Diagnostic]:
+           rest: Further = lambda: iter(()), last: Further = lambda: iter(()), never: Callable[[Way], bool] = lambda way: False) -> Iterator[Diagnostic]:
     """KIR-G146 for each outcome that data or large sizes decide, that no case has, and of which nothing shows that the program is right there; and for what
     is decided otherwise than it should be for inputs that no case has. `names` gives the tensor of a parameter, of the program as of the one that it is
-    judged by; `further` draws inputs on which that one is right, `rest` those for what these leave open; `ranges` are those of elements of some tensors; what
-    is `never` so for inputs of the problem is nothing that a test has to bring about."""
+    judged by; `further` draws inputs on which that one is right, `rest` and `last` those for what these leave open; `ranges` are those of elements."""
     known = {alike for judge in judges for _, sign in _outcomes(*judge) for alike in _alike(sign)}
     signs = [(way, sign) for way, sign in _outcomes(program, flow, names) if sign not in known]
     asked = [way for way, _ in signs]
@@ -85,13 +84,13 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
     open_ids = {id(way) for way in open_ones} - taken(program, open_ones, cases[:CASES])
     placing = frozenset(theirs.get(x, x) for judged, of, theirs in judges for x in _placing(judged, of))
     counts, mine = {own for own, of in names.items() if of in placing}, {own: ranges[of] for own, of in names.items() if of in ranges}
-    lets, tensors = lets_of(program), {p.name for p in program.params if isinstance(p.of, n.Buffer)}
+    lets, tensors = _lets(program), {p.name for p in program.params if isinstance(p.of, n.Buffer)}
 
     def doubtful(way: Way, so_many: int) -> bool:
-        cond = spelled_out(way.cond, lets.get(way.kernel, {}))
-        if _harmless(program, flow, way, cond) or _beyond_places(cond, counts) or _of_no_element(program, way, cond):
+        whole = _whole(way.cond, lets.get(way.kernel, {}))
+        if _harmless(program, flow, way, whole) or _beyond_places(whole, counts) or _of_no_element(program, way, whole):
             return False
-        if way.holds not in _truths(cond, mine) or never(way):
+        if way.holds not in _truths(whole, mine):
             return False
         if flow.sources(way.cond, way.kernel) & tensors:
             return not right_on(forced(program, way), cases[:so_many])
@@ -100,21 +99,18 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
             if right_on(other, cases[:so_many]) and (not _meets_others(way) or without_hazards(other, cases)):
                 return False
         return not right_smaller(program, way, cases)
-    left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED)]
+    left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED) and not never(way)]
     open_ids -= _told(program, left, cases[CASES:])  # where something would be refused, all tests count that would tell
     left = [way for way in left if id(way) in open_ids]
     of_data = [way for way, sign in signs[:MOST_FORCED] if id(way) not in open_ids and _by_number(sign)
                and (way.kernel in functions or flow.sources(way.cond, way.kernel) & tensors)]
     told = None if left else next((way for way in of_data if doubtful(way, 1)), None)
     wrong, elsewhere = dict[int, str](), ""
-    for draws, most in ((further, SEARCHED if left else SEARCHED / 2), (rest, LEFT_OUT)):
+    for draws, most in ((further, SEARCHED if left else SEARCHED / 2), (rest, SEARCHED), (last, math.inf)):
         spent, again = 0.0, not elsewhere and any(id(way) in open_ids - wrong.keys() for way in left)
-        for number, case in enumerate(draws() if again or (told is not None and draws is further) else ()):
-            if spent + (seconds := _seconds(program, case)) > most and (draws is rest or not left or number >= AT_LEAST):
-                if draws is rest:
-                    continue
+        for case in draws() if again or (told is not None and draws is further) else ():
+            if (spent := spent + _seconds(program, case)) > most:
                 break
-            spent += seconds
             went, fault = judged_on(program, [way for way in left if id(way) in open_ids and id(way) not in wrong], case)
             if not fault:
                 open_ids -= went
@@ -122,9 +118,9 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
                 wrong |= dict.fromkeys(went, fault)
             else:
                 elsewhere = elsewhere or fault
-            if elsewhere or (left and all(id(way) in wrong or (draws is rest and id(way) not in open_ids) for way in left)):
+            if elsewhere or (left and all(id(way) in wrong or (draws is not further and id(way) not in open_ids) for way in left)):
                 break
-    found = [way for way in left if id(way) in open_ids and (id(way) in wrong or solvable(spelled_out(way.cond, lets.get(way.kernel, {})), way.holds))]
+    found = [way for way in left if id(way) in open_ids and (id(way) in wrong or solvable(_whole(way.cond, lets.get(way.kernel, {})), way.holds))]
     for way in found:
         said = f"no test brings about that {_words(way)}"
         yield _refused(way, f"{said}; with {wrong[id(way)]}" if id(way) in wrong else
@@ -191,7 +187,7 @@ def _reached(way: Way, reached: Mapping[Place, int]) -> bool:
 def _outcomes(program: n.Program, flow: Flow, names: Mapping[str, str]) -> Iterator[tuple[Way, Sign]]:
     """The outcomes of all that data decide, both of each, with what they are of."""
     given = {p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out"}
-    lets, branches = lets_of(program), branches_around(program, lambda b, kernel: bool(flow.sources(b.cond, kernel) & given))
+    lets, branches = _lets(program), branches_around(program, lambda b, kernel: bool(flow.sources(b.cond, kernel) & given))
     functions = {k.name for k in program.functions}  # of which data decide all, by their arguments
     for anchor, path, s in anchors(program):
         kernel = str(path[0])
@@ -394,7 +390,7 @@ def _saturates(kernel: n.Node, node: n.Binary, c: float) -> bool:
 
     def cast_alone(e: n.Node, depth: int = 0) -> bool:
         found = above.get(id(e), [])
-        return bool(found) and depth < MOST_NESTED and all(
+        return bool(found) and depth < MOST_NODES and all(
             x.dtype == named[0] if isinstance(x, n.Cast) else
             cast_alone(x, depth + 1) if isinstance(x, n.Select) or (isinstance(x, n.Binary) and x.op in ("min", "max")) else
             all(cast_alone(v, depth + 1) for v in uses[x.names[0]]) if isinstance(x, n.Let) and len(x.names) == 1 else False for x in found)
@@ -456,10 +452,10 @@ def _fill(program: n.Program, way: Way, row: n.Expr, of: Mapping[str, float | No
             return of[name]
         case n.Load(at=n.Region(buffer=n.Buffer(name=name, space="fragment")), mask=None):
             kernel = body_of(program, way)
-            lets, first = lets_of(program).get(way.kernel, {}), next((x.init for x in walk(kernel) if isinstance(x, n.Alloc) and x.buffer.name == name), None)
-            begun = _fill(program, way, spelled_out(first, lets), of) if first is not None else None
+            lets, first = _lets(program).get(way.kernel, {}), next((x.init for x in walk(kernel) if isinstance(x, n.Alloc) and x.buffer.name == name), None)
+            begun = _fill(program, way, _whole(first, lets), of) if first is not None else None
             stored = [x.value for x in walk(kernel) if isinstance(x, n.Store) and x.at.buffer.name == name]
-            return begun if all(_fill(program, way, spelled_out(e, lets), {**of, name: begun}) == begun for e in stored) else None
+            return begun if all(_fill(program, way, _whole(e, lets), {**of, name: begun}) == begun for e in stored) else None
         case n.Load(clip=True, other=n.Expr() as other):
             return _fill(program, way, other, of)
         case n.Const(value=float() as value):
@@ -486,12 +482,12 @@ def _edges(at: n.Region) -> Iterator[n.Expr]:
 def _sign(node: n.Node, cond: n.Expr, lets: Mapping[str, n.Expr], tensors: frozenset[str]) -> Sign:
     """What an outcome is of, whatever it is called and however it is written."""
     e = node.cond if isinstance(node, (n.If, n.While)) else node
-    numbers = sorted({float(x.value) for x in _parts(spelled_out(cond, lets)) if isinstance(x, n.Const) and not isinstance(x.value, bool)})
+    numbers = sorted({float(x.value) for x in _parts(_whole(cond, lets)) if isinstance(x, n.Const) and not isinstance(x.value, bool)})
     match e:
         case n.Binary(op=op):
             kind = "ordered" if op in ORDERED else "equal" if op in ("eq", "ne") else op
             if op in ("min", "max"):  # of the scale nothing depends, nor of what fills in
-                numbers = sorted({float(x.value) for x in _summed(spelled_out(cond, lets))
+                numbers = sorted({float(x.value) for x in _summed(_whole(cond, lets))
                                   if isinstance(x, n.Const) and not isinstance(x.value, bool) and math.isfinite(x.value)})
         case n.Call(fn=fn):
             kind = "exp" if fn == "exp2" else fn
@@ -521,11 +517,32 @@ def _summed(e: n.Node) -> Iterator[n.Node]:
         yield from (x for side in (() if isinstance(e, n.Load) else children(e)) for x in _summed(side))
 
 
+def _whole(e: n.Expr, lets: Mapping[str, n.Expr]) -> n.Expr:
+    """An expression with names replaced by what they stand for, as far as it stays short."""
+    for _ in range(8):
+        if not any(isinstance(x, n.Var) and x.name in lets for x in walk(e)) or sum(1 for _ in walk(e)) > MOST_NODES:
+            break
+        e = transform(e, lambda old, new: lets.get(old.name, new) if isinstance(old, n.Var) else new)
+    return e
+
+
 def _parts(e: n.Node) -> Iterator[n.Node]:
     """An expression and those below it, but for places."""
     yield e
     for x in () if isinstance(e, n.Load) else children(e):
         yield from _parts(x)
+
+
+def _lets(program: n.Program) -> dict[str, dict[str, n.Expr]]:
+    """By kernel, what its names stand for that are given once."""
+    out: dict[str, dict[str, n.Expr]] = {}
+    for k in bodies(program):
+        found: dict[str, list[n.Expr]] = {}
+        for x in walk(k):
+            if isinstance(x, n.Let) and len(x.names) == 1:
+                found.setdefault(x.names[0], []).append(x.value)
+        out[k.name] = {name: values[0] for name, values in found.items() if len(values) == 1}
+    return out
 
 
 # -------------------------------------------------------------------------------------------------------------------------- ranges

@@ -1,26 +1,25 @@
 """Inputs that no test has, on which what judges a program is right: to bring about what data decide."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, islice, product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kir.gate.cases import Case, ProblemCase, RelativeCase, elements_of, naive_of, relative_case, right, tensor_names
-from kir.gate.claims.flow import lets_of, spelled_out
 from kir.gate.claims.ways import Way
 from kir.gate.goals import predicted
 from kir.gate.inputs.kinds import KINDS, PEAKED
 from kir.gate.inputs.sets import stretched
 from kir.gate.inputs.turns import about, turns
 from kir.gate.inputs.ways import sizes_for
-from kir.gate.shapes import of_problem, of_programs, solved
+from kir.gate.shapes import MOST_ELEMENTS, of_problem, of_programs, solved
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, DType, dtype_of
+from kir.ir.types import DType
 from kir.ir.visit import substitute, walk
 from kir.problem import Problem
 from kir.problem.draws import TIMES, draw, generator, times
@@ -35,8 +34,8 @@ LONG = 8192
 """A size along which something little is much together."""
 MISSING_SECONDS, NAMED = 12.0, 2
 """Seconds, as they are foreseen, of runs at sizes that were left out before; and sizes for one way."""
-OTHER = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt"}
-"""What holds where a comparison of whole numbers does not."""
+LISTED_SECONDS = 12.0
+"""The same of runs at shapes of a problem that were left out for their time, where something would be refused that they may show."""
 POWERS = (4, 8, 12, -8, -16, 16, 24)
 """Powers of two that inputs are multiplied by."""
 
@@ -64,17 +63,9 @@ def beside_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) 
     yield from (c for c in special if c.sizes != own[0].sizes)
 
 
-def own_of_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) -> Iterator[Case]:
-    """A problem's own shapes that were left out for their time, the quickest first, by their usual inputs; then its distributions at sizes of cases that were
-    not drawn so, where its own program is right: data that only a large size has room for."""
+def own_of_problem(problem: Problem, cases: Sequence[Case]) -> Iterator[Case]:
+    """A problem's distributions at sizes of cases that were not drawn so, where its own program is right: data that only a large size has room for."""
     own = [c for c in cases if isinstance(c, ProblemCase)]
-    ran = {tuple(sorted(c.sizes.items())) for c in own}
-    others = [s for s in problem.shapes if own and "timed" not in s.tags and tuple(sorted(s.sizes.items())) not in ran]
-    space = of_problem(program, problem, own[0].names) if others else None
-    fine = [s for s, may in zip(others, space.allowed([dict(s.sizes) for s in others]), strict=True) if may] if space is not None else []
-    seconds = predicted(program, [space.own(s.sizes) for s in fine]).seconds if space is not None and fine else ()
-    for at in (fine[i] for i in np.argsort(seconds, kind="stable")):
-        yield ProblemCase(problem, at, "normal", 0, problem.inputs(at, 0, "normal"), own[0].names)
     naive, drawn = naive_of(problem), {(tuple(c.sizes.items()), c.distribution.partition(",")[0]) for c in own}
     theirs = tensor_names(naive[0], problem, {}) if naive else {}
     for first in {tuple(c.sizes.items()): c for c in reversed(own)}.values() if naive else ():
@@ -83,6 +74,21 @@ def own_of_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) 
                 case = ProblemCase(problem, first.at, name, 0, problem.inputs(first.at, 0, name), first.names)
                 if right(naive[0], replace(case, names=theirs)):
                     yield case
+
+
+def listed(program: n.Program, problem: Problem, cases: Sequence[Case]) -> Iterator[Case]:
+    """A problem's distributions at shapes of its own that no case has, those first that are foreseen to be quick, as far as `LISTED_SECONDS` go."""
+    own = [c for c in cases if isinstance(c, ProblemCase)]
+    had = {tuple(sorted(c.sizes.items())) for c in own}
+    left = [s for s in problem.shapes_for(program) if own and "timed" not in s.tags and elements_of(problem, s) <= MOST_ELEMENTS
+            and tuple(sorted(s.sizes.items())) not in had]
+    sizes = of_problem(program, problem, own[0].names) if left else None
+    foreseen = predicted(program, [sizes.own(dict(s.sizes)) for s in left]).seconds if sizes is not None else ()
+    spent, quick_first = 0.0, sorted(zip(map(float, foreseen), left, strict=True), key=lambda one: one[0])
+    for name, (seconds, s) in product(problem.distributions, quick_first):
+        if (spent := spent + seconds) > LISTED_SECONDS:
+            return
+        yield ProblemCase(problem, s, name, 0, problem.drawn(s, 0, name), own[0].names)
 
 
 def special_cases(problem: Problem, cases: Sequence[Case]) -> list[Case]:
@@ -217,53 +223,4 @@ def ranges_of(problem: Problem) -> dict[str, tuple[float, float]]:
     return out
 
 
-def never(program: n.Program, problem: Problem, names: Mapping[str, str]) -> Callable[[Way], bool]:
-    """Whether no inputs of a problem take a way: on it an element of a tensor that says where parts begin, each not before the last one, is greater than the
-    one behind it, or what lies between two of them more than the whole. `names` gives the tensor of a parameter."""
-    drawn = {of for of in names.values() for t in problem.spec.tensors if t.name == of and all(
-        (draws.get(of) or problem.usual_draw(t)).kind == "partition" for draws in problem.spec.distributions.values())}
-    grows = {own for own, of in names.items() if of in drawn}
-    lets = lets_of(program) if grows else {}
-    totals = {of: d.of for of in drawn for draws in problem.spec.distributions.values() if (d := draws.get(of)) is not None}
-
-    def answer(way: Way) -> bool:
-        cond = spelled_out(way.cond, lets.get(way.kernel, {})) if grows else n.Const(False, BOOL)
-        known = [x for part in _all_of(cond if way.holds else build.invert(cond)) if (x := _not_negative(part)) is not None]
-        return any(impossible(x) for x in (*known, *({m: a.get(m, 0) + b.get(m, 0) for m in {*a, *b}} for a, b in combinations(known, 2))))
-
-    def impossible(terms: Mapping[tuple[n.Expr, ...], int]) -> bool:
-        """Whether a sum is negative: an element less the one behind it, or a difference of two less the whole, and a number below zero."""
-        loads = {count: x for key, count in terms.items() if len(key) == 1 and isinstance(x := key[0], n.Load)}
-        rest = {key: count for key, count in terms.items() if count and key and not isinstance(key[0], n.Load)}
-        first, last = loads.get(-1), loads.get(1)
-        if first is None or last is None or first.at.buffer != last.at.buffer or first.at.buffer.name not in grows or terms.get((), 0) >= 0:
-            return False
-        (a, *_), (b, *_) = first.at.index, last.at.index
-        step = build.int_value(build.sub(b, a)) if isinstance(a, n.Expr) and isinstance(b, n.Expr) else None
-        if not rest:
-            return step is not None and step < 0
-        of = totals.get(names[first.at.buffer.name], "")
-        return [(len(key), getattr(key[0], "name", ""), count) for key, count in rest.items()] == [(1, of, -1)]
-    return answer
-
-
-def _all_of(e: n.Expr) -> tuple[n.Expr, ...]:
-    """What all holds where a conjunction does."""
-    return (*_all_of(e.a), *_all_of(e.b)) if isinstance(e, n.Binary) and e.op == "and" else (e,)
-
-
-def _not_negative(e: n.Expr) -> Mapping[tuple[n.Expr, ...], int] | None:
-    """The sum that a comparison of whole numbers says is zero or more."""
-    if isinstance(e, n.Unary) and e.op == "not" and isinstance(e.x, n.Binary) and e.x.op in OTHER:
-        e = replace(e.x, op=OTHER[e.x.op])
-    if not (isinstance(e, n.Binary) and e.op in ("ge", "gt", "le", "lt") and getattr(dtype_of(e.a.type), "is_integer", False)):
-        return None
-    more, less = (e.a, e.b) if e.op in ("ge", "gt") else (e.b, e.a)
-    terms = dict(build.polynomial(more))
-    for key, count in build.polynomial(less).items():
-        terms[key] = terms.get(key, 0) - count
-    terms[()] = terms.get((), 0) - (e.op in ("gt", "lt"))
-    return {key: count for key, count in terms.items() if count or not key}
-
-
-__all__ = ["beside_problem", "beside_program", "beside_sizes", "beside_ways", "never", "own_of_problem", "ranges_of", "special_cases"]
+__all__ = ["beside_problem", "beside_program", "beside_sizes", "beside_ways", "ranges_of", "special_cases"]

@@ -82,13 +82,13 @@ class LeftOut:
 
 
 def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapping[Place, int], lost: Lost,
-            special: Callable[[], Sequence[Case]] | None, most: int = MOST_CASES, missing: LeftOut | None = None,
+            special: Callable[[], Iterator[Case]] | None, most: int = MOST_CASES, missing: LeftOut | None = None,
             never: Callable[[Way], bool] = lambda way: False) -> Iterator[Diagnostic]:
     """The ways that leave something out and that no case takes, and those without which something is left out and that no case takes (KIR-G134), but for
-    those that can be taken by nothing, or are `never` taken by inputs of the problem. `reached` is what the cases were seen to reach of branches. What data
-    decide may be decided otherwise by inputs that the problem does not draw: the `special` ones, which are asked for where something would be refused, and
-    judge it; without such, what data decide is left out. Of the cases so many are run again at most. Where tests are `missing`, a way is tried by some of
-    them, and else taken by force at the sizes of the cases: a way on which the program is right there leaves out nothing, and another one is not decided."""
+    those that can be taken by nothing. `reached` is what the cases were seen to reach of branches. What data decide may be decided otherwise by inputs
+    that the problem does not draw: the `special` ones, which are asked for where something would be refused, and judge it; without such, what data decide is
+    left out. Of the cases so many are run again at most. Where tests are `missing`, a way is tried by some of them, and else taken by force at the sizes of
+    the cases: a way on which the program is right there leaves out nothing, and another one is not decided."""
     suspects: list[tuple[Way, str]] = []
     tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
     for way in ways(program, flow):
@@ -96,7 +96,7 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
             continue
         if isinstance(way.node, n.If) and reached.get(("branch", way.anchor), 0) & (TAKEN if way.holds else SKIPPED):
             continue
-        if never(way) or endless(program, flow, way) or (keeps_off(program, way) and way.holds == (isinstance(way.cond, n.Binary) and way.cond.op == "eq")):
+        if endless(program, flow, way) or (keeps_off(program, way) and way.holds == (isinstance(way.cond, n.Binary) and way.cond.op == "eq")):
             continue
         if (gone := lost(forced(program, way))) and not guards(flow, way) and possible(program, flow, way):
             suspects.append((way, f"no test takes the way on which {gone[0]}"))
@@ -104,7 +104,7 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
             suspects.append((way, f"no test takes this way, and without it {gone[0]}"))
     watched = [way for way, _ in suspects if not isinstance(way.node, n.If)]
     seen = taken(program, watched, cases, most=most) if watched else set[int]()
-    left = [(way, said) for way, said in suspects if id(way) not in seen]
+    left = [(way, said) for way, said in suspects if id(way) not in seen and not never(way)]
     of_data = [way for way, _ in left if flow.sources(way.cond, way.kernel) & tensors]
     wrong: dict[int, str] = {}
     around = branches_around(program)
