@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -262,7 +263,8 @@ MORE = {
         "  float_2 a(x[t], x[t + 64]);\n  float_2 b = graded(a);\n  y[t] = b.x - b.y;\n", X[0] - 2 * X[1]),
     "a loop that counts on, with loops inside that go on": (
         "  float s = 0;\n  int i = 0;\n  if (t > 3) i = 2;\n  for (; i < 4; i++) {\n    for (int j = 0; j < 2; j++) {\n      if (x[j] > 5.f) continue;\n\n"
-        "      s += x[i * 64 + t];\n    }\n  }\n  y[t] = s;\n", sum(X[i] * (i >= np.where(T > 3, 2, 0)) for i in range(4)) * sum(X[0][j] <= 5 for j in range(2))),
+        "      s += x[i * 64 + t];\n    }\n  }\n  y[t] = s;\n",
+        sum(X[i] * (i >= np.where(T > 3, 2, 0)) for i in range(4)) * sum(X[0][j] <= 5 for j in range(2))),
 }
 
 
@@ -296,4 +298,6 @@ def test_own_headers_come_before_what_uses_them(tmp_path: Path) -> None:
         "template <typename scalar_t> __global__ void k(const A x, A y) { y[threadIdx.x] = x[threadIdx.x]; }\n")
     (tmp_path / "k.cu").write_text('#include "k.cuh"\n#define R PackedTensorAccessor32<float, 1, RestrictPtrTraits>\nvoid run(const R x, R y) {\n'
                                    "  k<float><<<1, 64>>>(x, y);\n}\n")
+    reader: Any = frontend("cuda")
+    assert [u.path.name for u in reader.open(tmp_path / "k.cu").sources.units] == ["torch.cuh", "k.cuh", "k.cu"]
     assert [r["state"] for r in examine(tmp_path / "k.cuh", frozenset(), lambda label: None)] == ["equal"]
