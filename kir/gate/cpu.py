@@ -68,7 +68,7 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
     program = with_own_statements(program)
     key = content_hash(program)
-    shapes = profiled(program, problem)
+    shapes = profiled(program, problem, against)
     wrong = [d for d in verify(program) if d.severity == "error"]
     kept = ArtifactCache(cache) if isinstance(cache, Path) else cache
     doing(f"gate: compiling for {', '.join(t.name for t in targets)}, and interpreting")
@@ -268,12 +268,13 @@ def _refused(right: CorrectnessRecord, broken: tuple[Diagnostic, ...]) -> Correc
     return replace(right, ok=False, findings=broken, reason=f"{broken[0].id}: {broken[0].message}")
 
 
-def profiled(program: Program, problem: Problem | None) -> list[Shaped]:
-    """Where the profile is modelled: the problem's timed shapes that the program allows (else its largest), or sizes from the facts."""
+def profiled(program: Program, problem: Problem | None, against: Program | None = None) -> list[Shaped]:
+    """Where the profile is modelled: the problem's timed shapes that the program allows (else its largest), or sizes from the facts; what the program that it
+    is judged by unrolls over stays small in this one too, so that both are modelled at the same sizes."""
     if problem is not None:
         allowed = problem.shapes_for(program)
         return [(s.name, problem.sizes_of(program, s)) for s in problem.timed_for(program) or allowed[-1:]]
-    few = unrolled_over(program)
+    few = unrolled_over(program) | (unrolled_over(against) if against is not None else frozenset())
     shapes: list[Shaped] = [("large", sizes) for sizes in size_sets(program, (4096,), below=True, few=few) or size_sets(program, (1024, 256, 64), few=few)[:1]]
     sized = any(p.role == "size" and isinstance(p.of, DType) for p in program.params)
     return shapes or ([] if sized else [("fixed", {})])

@@ -198,7 +198,8 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
         _agree(first.binding)
         why = _not_run(text, first.open) or _goes_wrong(first, under(reader, path, name))
         raise error("KIR-S061", f"{first.place} launches {name}, and leaves open: {_some(first.open)}",
-                    needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers", notes=why)
+                    needs="an answer for each, once",
+                    attempt=f"{command} asks for them and keeps the answers; with --yes it takes those that it proposes", notes=why)
     return first, (notice(first, found[1:], name, command),)
 
 

@@ -40,7 +40,7 @@ class MultiThreadedBlock(Pass):
 
     intent: ClassVar[str] = "multi-threaded-block"
     catalogue: ClassVar[tuple[int, ...]] = (48,)
-    claim: ClassVar[str] = "More threads share a CTA's tiles, so that each holds less and more memory requests are in flight."
+    claim: ClassVar[str] = "More threads share what tiles the CTA has, so that each holds less and more memory requests are in flight."
     numerics: ClassVar[str] = "reassociated(lanes)"
     provides: ClassVar[tuple[str, ...]] = ("threads",)
     least: ClassVar[Mapping[str, int]] = {"threads": 1}

@@ -35,7 +35,7 @@ class RetainTile(Materialize):
 
     intent: ClassVar[str] = "retain-tile"
     catalogue: ClassVar[tuple[int, ...]] = (3,)
-    claim: ClassVar[str] = "Data that is used again stays in registers, so global memory is read once."
+    claim: ClassVar[str] = "What was loaded stays in registers, so global memory is read once, however often the data is used."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P030", "validity", "aliasing", "what was loaded is not overwritten while it is kept", writes_before_last_use),
         Precondition("KIR-P031", "validity", "shape", "what the value reads lies inside its buffer where the name stands", inside_where_it_is_read))

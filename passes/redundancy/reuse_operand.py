@@ -34,7 +34,7 @@ class ReuseOperand(Materialize):
 
     intent: ClassVar[str] = "operand-reuse"
     catalogue: ClassVar[tuple[int, ...]] = (51,)
-    claim: ClassVar[str] = "A value that several places need is computed once."
+    claim: ClassVar[str] = "A value has a name and is computed once, however many places need it."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P510", "validity", "storage", "what the value reads is not written between its uses", writes_before_last_use),
         Precondition("KIR-P511", "validity", "shape", "what the value reads lies inside its buffer where the name stands", inside_where_it_is_read))

@@ -1,8 +1,9 @@
-"""The page of first minutes says what a run printed."""
+"""The page of first minutes says what a run printed; the page of lineages that were read what their records say."""
 from __future__ import annotations
 
 import json
 
+from benchmarks.users import looked_at
 from benchmarks.users.first_minutes import Minute, page, recorded, told
 
 
@@ -22,3 +23,11 @@ def test_the_runs_that_are_kept_are_of_kernels_of_the_list() -> None:
     for each in recorded():
         rows = [Minute(**row) for row in each["rows"]]
         assert len({row.kernel for row in rows}) == len(rows) == 10 and each["commit"]
+
+
+def test_the_page_of_lineages_that_were_read_is_that_of_the_rows() -> None:
+    rows, on = looked_at.kept()
+    assert looked_at.PAGE.read_text(encoding="utf-8") == looked_at.page(rows, on)
+    assert [r.kernel for r in rows] == list(looked_at.KERNELS) and all(looked_at.KERNELS.values())
+    assert all(r.ended == "naive" and len(r.plain.splitlines()) <= len(r.naive.splitlines()) and r.steps for r in rows)
+    assert {r.surface for r in rows} == {"triton", "tilelang", "cuda"}

@@ -39,39 +39,38 @@ def _kernel(program: n.Program, k: n.Kernel, aliased: bool) -> n.Kernel:
     names = Names({*outer_names(program), *(a.name for a in k.grid), *bound_names(k.body)})
     k = settled(without_units(replace(k, body=without_return(k.body))))
     known = Facts.at(replace(program, kernels=(k,)), (k.name,))
-    k = replace(k, body=_block(k.body, known, names.fresh))
+    k = replace(k, body=_block(k.body, known, names.fresh, aliased))
     k = shortened(k, Facts.in_kernel(program, k.name))
     known = Facts.in_kernel(program, k.name)
-    k = untangled(k, known, names.fresh, aliased)
     k = flattened(k, known, names.fresh, aliased)
     return divided(k, known, names.fresh)
 
 
-def _block(body: n.Block, known: Facts, fresh: Callable[[str], str]) -> n.Block:
+def _block(body: n.Block, known: Facts, fresh: Callable[[str], str], aliased: bool) -> n.Block:
     out: list[n.Stmt] = []
     for s in body:
-        for made in _stmt(s, known, fresh):
+        for made in _stmt(s, known, fresh, aliased):
             out.append(made)
             known = after(known, made)
     return one_branch(tuple(out))
 
 
-def _stmt(s: n.Stmt, known: Facts, fresh: Callable[[str], str]) -> n.Block:
+def _stmt(s: n.Stmt, known: Facts, fresh: Callable[[str], str], aliased: bool) -> n.Block:
     s = in_plain_words(s, known)
     match s:
         case n.For():
             s = counted_in_i32(s, known)
             if len(only := once(s, known)) != 1 or only[0] is not s:
-                return _block(only, known, fresh)
-            s = joined(split(s, known, fresh), known, fresh)
+                return _block(only, known, fresh, aliased)
+            s = untangled(joined(split(s, known, fresh), known, fresh), known, fresh, aliased)
             if len(fewer := shrunk(s, known)) != 1 or fewer[0] is not s:
-                return _block(fewer, known, fresh)
-            return (updated(s, body=_block(s.body, known.ranging(s.var, s.lo, s.hi, s.step), fresh)),)
+                return _block(fewer, known, fresh, aliased)
+            return (updated(s, body=_block(s.body, known.ranging(s.var, s.lo, s.hi, s.step), fresh, aliased)),)
         case n.If():
-            then = _block(s.then, known.knowing(s.cond), fresh)
-            return (updated(s, then=then, orelse=_block(s.orelse, known, fresh)),)
+            then = _block(s.then, known.knowing(s.cond), fresh, aliased)
+            return (updated(s, then=then, orelse=_block(s.orelse, known, fresh, aliased)),)
         case n.While():
-            return (updated(s, body=_block(s.body, known, fresh)),)
+            return (updated(s, body=_block(s.body, known, fresh, aliased)),)
         case _:
             return (s,)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import permutations
 
 from kir.analysis.facts import Facts
+from kir.analysis.normal.normal_form import is_pure
 from kir.faces.plain.loops import ends_of, is_serial, parted, whole
 from kir.ir import build
 from kir.ir import nodes as n
@@ -24,7 +26,7 @@ DEEP = 3
 def without_units(k: n.Kernel) -> n.Kernel:
     """The kernel without axes of one CTA, but for one where all are."""
     units = {a.name: build.const(0, I32) for a in k.grid if build.int_value(a.extent) == 1}
-    if not units:
+    if not units or k.cluster:
         return k
     left = tuple(a for a in k.grid if a.name not in units) or k.grid[:1]
     return replace(k, grid=left, body=tuple(substitute(s, units) for s in k.body))
@@ -46,15 +48,29 @@ def flattened(k: n.Kernel, known: Facts, fresh: Callable[[str], str], aliased: b
     return k
 
 
-def untangled(k: n.Kernel, known: Facts, fresh: Callable[[str], str], aliased: bool) -> n.Kernel:
-    """The kernel with two loops of its outermost nest made one, which do not stand beside each other; itself where none are."""
-    nest = list(_nest(k.body)) if len(k.body) == 1 and not aliased else []
-    for at, outer in enumerate(nest):
-        for depth in range(at + 2, len(nest)):
-            body = _outside(outer.body, depth - at - 1)
-            if (made := whole(outer.var, nest[depth], outer.hi, body, known, fresh)) is not None and _apart(made[2], made[0].name):
-                return replace(k, body=_inside(k.body, at, replace(outer, var=made[0], hi=made[1], body=made[2])))
-    return k
+def untangled(s: n.For, known: Facts, fresh: Callable[[str], str], aliased: bool) -> n.For:
+    """A nest of loops with two of them made one that do not stand in the order of tile and place in the tile, where its rounds are apart; itself where none
+    are."""
+    nest = list(_nest((s,)))
+    counters = {loop.var.name for loop in nest}
+    free = [k for k, loop in enumerate(nest) if counters.isdisjoint(names_read(loop.hi))]
+    for outer, inner in permutations(free if not aliased and len(nest) > 1 else (), 2):
+        first, last = sorted((outer, inner))
+        body = _outside(_outside((s,), last), first)
+        for _ in range(first):
+            body = _inner(body)
+        made = whole(nest[outer].var, nest[inner], nest[outer].hi, body, known, fresh)
+        if made is not None and _apart(made[2], made[0].name):
+            whole_nest = _inside((s,), first, replace(nest[first], var=made[0], hi=made[1], body=made[2]))[0]
+            assert isinstance(whole_nest, n.For)
+            return whole_nest
+    return s
+
+
+def _inner(body: n.Block) -> n.Block:
+    s = body[0]
+    assert isinstance(s, n.For)
+    return s.body
 
 
 def divided(k: n.Kernel, known: Facts, fresh: Callable[[str], str]) -> n.Kernel:
@@ -102,28 +118,28 @@ def _inside(body: n.Block, depth: int, loop: n.For) -> n.Block:
 def _apart(body: n.Block, x: str) -> bool:
     """Whether the rounds of `x` touch nothing that another one writes: each place of a tensor that is written is on a line of its own in one axis."""
     spans: dict[str, int | None] = {name: None for name in bound_names(body) if name != x}
-    spans |= {s.var.name: build.int_value(s.hi) for b in body for s in walk(b) if isinstance(s, n.For) and is_serial(s)}
-    own = {s.buffer.name for b in body for s in walk(b) if isinstance(s, n.Alloc)}
-    views = [s for b in body for s in walk(b) if isinstance(s, n.View)]
+    nodes = [s for b in body for s in walk(b)]
+    spans |= {s.var.name: build.int_value(s.hi) for s in nodes if isinstance(s, n.For) and is_serial(s)}
+    own = {s.buffer.name for s in nodes if isinstance(s, n.Alloc)}
     places: dict[str, list[tuple[n.Expr | n.Span, ...]]] = {}
-    written: set[str] = set()
-    free = [s.call for b in body for s in walk(b) if isinstance(s, n.Eval) and _is_orderless(s.call)]
-    for b in body:
-        for s in walk(b):
-            if isinstance(s, n.Region) and s.buffer.name not in own:
-                places.setdefault(s.buffer.name, []).append(s.index)
-            if isinstance(s, n.Store) and s.at.buffer.name not in own:
-                written.add(s.at.buffer.name)
-            if isinstance(s, (n.Copy, n.Mma, n.Opaque, n.Hole)) or (isinstance(s, n.Call) and s.fn.startswith("atomic_") and not any(s is c for c in free)):
-                return False
-    if views and written:
+    for s in nodes:
+        if isinstance(s, n.Region) and s.buffer.name not in own:
+            places.setdefault(s.buffer.name, []).append(s.index)
+    written = {s.at.buffer.name for s in nodes if isinstance(s, n.Store)} - own
+    free = [s.call for s in nodes if isinstance(s, n.Eval) and _is_orderless(s.call)]
+    added = [r.buffer.name for c in free for r in walk(c.args[0]) if isinstance(r, n.Region)]
+    if any(isinstance(s, (n.Copy, n.Mma, n.Opaque, n.Hole)) or (isinstance(s, n.Call) and not is_pure(s) and not any(s is c for c in free)) for s in nodes):
+        return False
+    if any(isinstance(s, n.View) for s in nodes) and (written or added):
+        return False
+    if any(name in written or len(places[name]) != added.count(name) for name in added):
         return False
     return all(_on_lines(places[name], x, spans) for name in written)
 
 
 def _is_orderless(s: n.Call) -> bool:
-    of = [x.at.buffer.dtype for x in s.args if isinstance(x, n.Address)]
-    return s.fn in ORDERLESS or (s.fn == "atomic_add" and bool(of) and of[0].is_integer)
+    of = [x.buffer.dtype for x in walk(s.args[0]) if isinstance(x, n.Region)][:1] if s.fn.startswith("atomic_") else []
+    return bool(of) and (s.fn in ORDERLESS or (s.fn == "atomic_add" and of[0].is_integer))
 
 
 def _on_lines(places: list[tuple[n.Expr | n.Span, ...]], x: str, spans: dict[str, int | None]) -> bool:

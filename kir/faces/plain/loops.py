@@ -216,9 +216,11 @@ def whole(outer: n.Var, inner: n.For, count: n.Expr, body: n.Block, known: Facts
     if outer.name in names_read(inner.hi):
         return None
     c = build.cast(inner.hi, outer.of) if isinstance(outer.of, DType) else inner.hi
+    if not _beside(body, outer, inner.var, build.int_value(c)):
+        return None
     total = simplify(build.mul(count, c), known)
     var = n.Var(fresh(inner.var.name if len(inner.var.name) > LETTERS else "turn"), outer.of)
-    made = tuple(substitute(x, {inner.var.name: build.sub(var, build.mul(outer, c))}) for x in body)
+    made = tuple(substitute(_to_the_place(x, outer, inner.var, c, known), {inner.var.name: build.sub(var, build.mul(outer, c))}) for x in body)
     if any(outer.name in names_read(x) for x in made):
         facts = known.ranging(var, build.const(0, I32), total)
         made = tuple(simplified(x, facts) for x in made)
@@ -230,8 +232,43 @@ def whole(outer: n.Var, inner: n.For, count: n.Expr, body: n.Block, known: Facts
     return (var, total, made) if known.is_exact(total) or _stays_below(count, c) else None
 
 
+def _beside(body: n.Block, outer: n.Var, inner: n.Var, c: int | None) -> bool:
+    """Whether some place is a sum of both counters, the outer one as often as there are rounds of the inner one; nothing else can be one counter."""
+    for s in body:
+        for x in walk(s):
+            compared = isinstance(x, n.Binary) and x.op in n.COMPARISONS
+            if not (compared or isinstance(x, n.Region)) or not {outer.name, inner.name} <= names_read(x):
+                continue
+            for i in x.index if isinstance(x, n.Region) else (x.a, x.b) if isinstance(x, n.Binary) else ():
+                terms = build.polynomial(i) if isinstance(i, n.Expr) else {}
+                if isinstance(i, n.Expr) and {outer.name, inner.name} <= names_read(i) and (c is None or not terms.get((inner,)) or (
+                        terms.get((outer,)) == c * terms[(inner,)])):
+                    return True
+    return not any(inner.name in names_read(s) for s in body)
+
+
+def _to_the_place(s: n.Stmt, outer: n.Var, inner: n.Var, c: n.Expr, known: Facts) -> n.Stmt:
+    """A statement in which what is asked of a tile is asked of each place in it, where both are the same: a tile that begins below a multiple of its extent
+    ends there or below."""
+    by = build.int_value(c)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not (isinstance(new, n.Binary) and new.op == "lt" and new.a.type == inner.of and outer.name in names_read(new.a) and isinstance(new.type, DType)):
+            return new
+        if by is None or {inner.name, outer.name} & names_read(new.b) or inner.name in names_read(new.a):
+            return new
+        return build.compare("lt", build.add(new.a, inner), new.b) if known.divides(by, new.a) and known.divides(by, new.b) else new
+    made = transform(s, leave, lambda x: outer.name in names_read(x))
+    assert isinstance(made, n.Stmt)
+    return made
+
+
 def _covers(count: n.Expr, c: n.Expr, end: n.Expr) -> bool:
     """Whether so many tiles reach the end: ceildiv(end, c) of them, however that is written."""
+    terms = list(build.polynomial(build.mul(count, c)).items())
+    if len(terms) == 1 and len(terms[0][0]) == 1 and isinstance(q := terms[0][0][0], n.Binary) and q.op == "ceildiv" and q.a == end:
+        by = build.int_value(q.b)
+        return by is not None and 0 < by <= terms[0][1]
     if not isinstance(count, n.Binary) or count.b != c or count.op not in ("ceildiv", "floordiv", "tdiv"):
         return False
     return count.a == (end if count.op == "ceildiv" else build.sub(build.add(end, c), 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from kir.ir.types import DType
 from kir.ir.visit import statements
 
 MARKS = re.compile(r"(_\d+|_(tile|el|item|trip))+$")
+NUMBER = re.compile(r"_\d+$")
 MADE = re.compile(r"|[_\d]+|el|trip|tile|turn|at|t|u|v|j|x_?tile|pid(_\d)?|block_[xyz]|grid_\d|cta|t_item|tid|thread")
 """Names of counters that KIR made, or that say nothing."""
 LETTERS = "ijklmnopqrsuvwxyz"
@@ -29,7 +31,9 @@ def _named(p: n.Program, k: n.Kernel, outer: set[str]) -> n.Kernel:
     taken, chosen = set(outer), dict[str, str]()
     sizes = {q.name for q in p.params if q.role == "size"}
     order = list(dict.fromkeys((*(a.name for a in k.grid), *bound_names(k.body))))
-    plain = {name: MARKS.sub("", name).lstrip("_") for name in order}
+    plain = {name: (MARKS.sub("", name) if name in counters else NUMBER.sub("", name)).lstrip("_") for name in order}
+    several = Counter(plain[name] for name in order if name not in counters)
+    plain |= {name: name for name in order if name not in counters and several[plain[name]] > 1}
     for name in order:
         if name not in counters:
             continue

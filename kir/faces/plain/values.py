@@ -118,6 +118,8 @@ def settled(k: n.Kernel) -> n.Kernel:
             for r in walk(x):
                 if isinstance(r, n.Region):
                     writes[r.buffer.name] = writes.get(r.buffer.name, 0) + 2
+        elif isinstance(x, n.Load) and (x.mask is not None or x.clip):
+            writes[x.at.buffer.name] = writes.get(x.at.buffer.name, 0) + 2
         elif isinstance(x, n.Store):
             writes[x.at.buffer.name] = writes.get(x.at.buffer.name, 0) + 1
     return replace(k, body=_settled(k.body, writes))
@@ -137,7 +139,7 @@ def _settled(body: n.Block, writes: Mapping[str, int]) -> n.Block:
                 out.append(n.Let((name,), s.init, s.label, s.origin))
                 continue
             if count == 1 and at is not None and isinstance(first, n.Store) and first.at.buffer.name == name and first.mask is None and (
-                    s.init is not None or name not in buffers_named(first.value)):
+                    isinstance(s.init, n.Const) or (s.init is None and name not in buffers_named(first.value))):
                 value = first.value if s.init is None else _as_value(first, s.buffer, s.init).value  # type: ignore[attr-defined]  # a store still
                 left[at:] = [n.Let((name,), value, first.label, first.origin), *(_as_value(x, s.buffer) for x in left[at + 1:])]
                 continue

@@ -100,7 +100,8 @@ def program_problem(against: n.Program | None, like: n.Program, scale: float = 1
     if not shapes:
         sized = any(p.role == "size" for p in like.params)
         if sized:
-            raise error("KIR-G108", f"no sizes were found at which '{like.name}' may be called", needs="a problem with shapes")
+            raise error("KIR-G108", f"no sizes were found at which '{like.name}' may be called",
+                        needs="a problem with shapes, or values of its compile-time parameters that leave small ones", attempt="kir bind FILE::KERNEL --ask")
         shapes = [Shape(name="fixed", tags=("tail",), sizes={}), Shape(name="fixed again", tags=("timed",), sizes={})]
     draws: dict[str, dict[str, Draw]] = {
         kind: {t.name: _draw(kind, t.dtype, scale) for t in tensors} for kind in ("normal", "sparse")}

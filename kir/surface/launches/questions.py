@@ -10,7 +10,9 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Setting, check_dtype, expressions, unfilled
+from kir.ir.build import polynomial
 from kir.ir.types import I32
+from kir.ir.visit import statements, walk
 from kir.surface.launches.assembled import Assumed
 from kir.surface.launches.extents import with_shapes
 
@@ -194,6 +196,8 @@ def _proposal(binding: Binding, field: Field, made: Callable[[Binding], n.Progra
             return "false" if FLAG.match(name) else "64"
         case ("grid",) if len(binding.grid) == 1 and binding.sizes and len(tiles := _tiles(binding)) == 1:
             return f"ceildiv({binding.sizes[0]}, {tiles[0]})"
+        case ("grid",) if len(binding.grid) == 1 and binding.sizes and (covered := _covered(binding, made)):
+            return covered
         case ("grid",):
             return ", ".join(binding.sizes[0] if k == 0 else "1" for k, _ in enumerate(binding.grid)) if binding.sizes else ""
         case _:
@@ -201,3 +205,21 @@ def _proposal(binding: Binding, field: Field, made: Callable[[Binding], n.Progra
 
 
 __all__ = ["Question", "all_answered", "answered", "questions"]
+
+
+def _covered(binding: Binding, made: Callable[[Binding], n.Program]) -> str:
+    """The CTAs of whose threads each does one of as many things as a size says: what the kernel asks of its thread's number; "" where it asks nothing such."""
+    threads = binding.metas.get("threads_x")
+    whole = {k: replace(t, shape=[binding.sizes[0]] if "?" in t.shape else t.shape) for k, t in binding.tensors.items()}
+    try:
+        program = made(binding.changed(grid=[binding.sizes[0]], tensors=whole))
+    except KirError:
+        return ""
+    for k in program.kernels if isinstance(threads, int) else ():
+        block = n.Var(k.grid[0].name, I32)
+        values = {n.Var(s.names[0], s.value.type): s.value for s in statements(k.body) if isinstance(s, n.Let) and len(s.names) == 1}
+        for x in walk(k):
+            if isinstance(x, n.Binary) and x.op in ("lt", "ge") and isinstance(x.b, n.Var) and x.b.name in binding.sizes and (
+                    polynomial(values.get(x.a, x.a) if isinstance(x.a, n.Var) else x.a).get((block,)) == threads):
+                return f"ceildiv({x.b.name}, {threads})"
+    return ""

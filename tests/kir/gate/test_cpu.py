@@ -248,6 +248,7 @@ kernel main grid (i: n) threads 1
 """, "gather.kir")
     assert profiled(program, None) == [("large", {"n": 4096, "k": 8})]
     assert profiled(edited(program, " unroll", ""), None)[0][1]["k"] > 4096
+    assert profiled(edited(program, " unroll", ""), None, program) == [("large", {"n": 4096, "k": 8})]  # a state of a lineage, beside its expert
 
 
 def test_compilers_end_when_nobody_waits_for_them_any_more(tmp_path: Path) -> None:

@@ -114,7 +114,9 @@ def _at_a_glance(found: Overview, file: str, at: str) -> Group:
     for number, each in list(enumerate(done, 1))[:MOST_STEPS]:
         how = ", ".join(f"{count} {word}" for word, count in sorted(each.decided.items())) or "no condition"
         gain = f"; modelled {times(each.modelled)}" if each.modelled else ""
-        rows.add_row(f"{number}", Stepped(each.step.rpartition("@")[0] or each.step), Text(f"{each.claim} ({how}{gain})"))
+        step, _, anchor = each.step.rpartition("@")
+        place = anchor.partition("/")[2]
+        rows.add_row(f"{number}", Stepped(f"{step}@{place}" if place else step or each.step), Text(f"{each.claim} ({how}{gain})"))
     parts += [rows] if done else []
     room = found.seconds / found.least if found.least else 1.0
     parts += [Text(""), Text(f"What binds it on {found.settings.device.name} at {sizes}, by the cost model", "bold"),

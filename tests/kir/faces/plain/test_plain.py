@@ -9,6 +9,7 @@ import pytest
 
 from kir.faces.plain.form import plain
 from kir.interp import run
+from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 
@@ -81,6 +82,17 @@ kernel main grid (i: 1) threads 1
   for j in 0..n
     Y[n - j - 1] = X[n - j - 1]
 """)
+VECTORS = ("size rows: i32; size d: i32; in X: f32[rows, d]; out Y: f32[rows, d]; fact rows >= 1; fact d % 4 == 0; fact d >= 4", """
+kernel main grid (row: rows) threads 1
+  for t_item in 0..8
+    for i in 0..ceildiv(d, 32)
+      for v in 0..4
+        Y[row, i * 32 + t_item * 4 + v] = load(X[row, i * 32 + t_item * 4 + v] where i * 32 + t_item * 4 < d else 0.0) where i * 32 + t_item * 4 < d
+""", """
+kernel main grid (row: rows) threads 1
+  for i in 0..d
+    Y[row, i] = X[row, i]
+""")
 SIZES: Mapping[str, tuple[int, ...]] = {"n": (3, 64, 130), "M": (8, 16, 8), "N": (16, 8, 8), "K": (4, 8, 12), "R": (1, 3, 5), "C": (2, 7, 1),
                                         "rows": (1, 9, 40), "d": (4, 8, 12)}
 
@@ -99,14 +111,16 @@ def same(header: str, body: str) -> str:
     for at in range(3):
         sizes = {p.name: SIZES[p.name][at] for p in program.params if p.role == "size"}
         rng = np.random.default_rng(at)
-        arrays = {p.name: rng.standard_normal([int(sizes.get(str(getattr(d, "name", "")), getattr(d, "value", 1))) for d in p.of.shape]).astype(np.float32)
-                  for p in program.params if p.role != "size" and hasattr(p.of, "shape")}
+        tensors = [p.of for p in program.params if isinstance(p.of, n.Buffer)]
+        arrays = {b.name: rng.standard_normal([int(sizes.get(str(getattr(d, "name", "")), getattr(d, "value", 1))) for d in b.shape]).astype(
+            np.int32 if b.dtype.is_integer else np.float32) for b in tensors}
         first, *rest = (run(each, {k: v.copy() for k, v in arrays.items()}, sizes).outputs for each in (program, made, back))
         assert all(first[name].tobytes() == other[name].tobytes() for other in rest for name in first)
     return written
 
 
-@pytest.mark.parametrize("case", [SAXPY, GEMM, LEAVINGS, ROWS, LAST], ids=["saxpy", "gemm", "leavings", "rows", "last"])
+@pytest.mark.parametrize("case", [SAXPY, GEMM, LEAVINGS, ROWS, VECTORS, LAST],
+                         ids=["saxpy", "gemm", "leavings", "rows", "vectors", "last"])
 def test_tiles_are_joined_and_what_changes_nothing_leaves(case: tuple[str, str, str]) -> None:
     header, body, after = case
     written = same(header, body)
@@ -115,11 +129,15 @@ def test_tiles_are_joined_and_what_changes_nothing_leaves(case: tuple[str, str, 
 
 N, V = "size n: i32; in X: f32[n]; inout Y: f32[n]; fact n >= 1", "size n: i32; in X: f32[n]; inout Y: f32[n]; fact n >= 1; fact n % 64 == 0"
 
+COUNTED = f"{N}; inout C: i32[1]"
+
 
 @pytest.mark.parametrize(("header", "body", "kept"), [
     (N, "if b * 64 + t + 1 < n\n      Y[b * 64 + t] = Y[b * 64 + t + 1]", "for"),  # one round reads what another one writes
     (N, "if b * 64 + t < n\n      Y[(b * 64 + t) // 2] = X[b * 64 + t]", "for"),  # two rounds write one place
     (N, "if b * 64 + t < n\n      let old = atomic_add(&Y[0], X[b * 64 + t])\n      Y[b * 64 + t] = old", "for"),  # the order is seen
+    (COUNTED, "if b * 64 + t < n\n      atomic_add(&C[0], 1)\n      Y[b * 64 + t] = cast(C[0], f32)", "for"),  # so is how far the others are
+    (N, "if b * 64 < n\n      Y[min(b * 64 + t, n - 1)] = X[0]", "for"),  # a tile that begins inside need not end there
     (V, "Y[b * 64 + (t + 1) % 64] = X[b * 64 + t]", "for"),  # the round's number alone is asked for
     (N, "if b * 64 + t < n\n      if X[b * 64 + t] > 0.0\n        break\n      Y[b * 64 + t] = 1.0", "break"),  # rounds that are left early
     (N, "if t < 3\n      Y[0] = X[0]\n    Y[0] = Y[0] + X[0]", "0..64"),  # something happens in every round
@@ -129,6 +147,16 @@ def test_what_is_no_tile_of_another_loop_stays(header: str, body: str, kept: str
     program = parse_program(text(header, f"kernel main grid (b: ceildiv(n, 64)) threads 1\n  for t in 0..64\n    {body}\n"), "program.kir")
     written = program_text(plain(program))
     assert "for" in written and kept in written, written
+
+
+def test_a_register_stays_where_its_first_value_is_read_from_memory_that_changes() -> None:
+    body = "kernel main grid (b: 1) threads 1\n  register s: f32 = Y[0]\n  Y[0] = X[0]\n  s = s + 1.0\n  Y[n - 1] = s\n"
+    assert "register s: f32 = Y[0]" in same(N, body)
+
+
+def test_whole_numbers_may_be_counted_in_any_order() -> None:
+    body = "kernel main grid (b: ceildiv(n, 64)) threads 1\n  for t in 0..64\n    if b * 64 + t < n\n      atomic_add(&C[0], 1)\n"
+    assert same(COUNTED, body).endswith("kernel main grid (i: n) threads 1\n  atomic_add(&C[0], 1)\n")
 
 
 def test_memory_that_two_names_share_keeps_its_order() -> None:
