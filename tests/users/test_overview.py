@@ -84,6 +84,8 @@ def test_a_walk_goes_on_until_it_has_a_first_step_to_tell(tmp_path: Path, monkey
         asked.append(seconds)
         return SimpleNamespace(lineage=SimpleNamespace(accepted=("a step",) if len(asked) == at[0] else (), outcome=SimpleNamespace(ended=ended[0])))
     monkeypatch.setattr("kir.faces.explore.overview._walked", walked)
+    monkeypatch.setattr("kir.faces.explore.overview._of_skills", lambda *given: [])
+    monkeypatch.setattr("kir.faces.explore.overview._of_passes", lambda *given: ([], 0, False))
     monkeypatch.setattr("kir.faces.explore.overview._worked", lambda: work[0] * len(asked))
     (file := tmp_path / "scaled.cu").write_text(SCALED, encoding="utf-8")
     for at[0], ended[0], work[0], times in ((1, "budget", 0.0, 1), (2, "budget", 0.0, 2), (9, "budget", 200.0, 3), (9, "stuck", 0.0, 1)):
