@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 CASES, PAGE = ROOT / "tests" / "passes" / "cases", ROOT / "docs" / "tables" / "algebra.md"
 SMALL = (8, 4, 16, 32, 64, 12, 7)
 """Sizes that are tried where a case names none."""
-MOST = 200_000
+MOST = 2_000_000
 """Operations of one side."""
 WITHIN = 300.0
 """Seconds of processor time that a case has: no case comes near it."""

@@ -5,7 +5,8 @@
 CUDA takes every program, many of them in one translation unit; Triton and TileLang, which compile each by itself, every few. Of some seeds it is what passes
 made of the program. Processes prepare them all the time (made, written, compiled, interpreted), and launch them from `--gpu-from` on. Floats are whole
 numbers, so that sums and products are exact in f32 and f64 whatever their order, as far as whole numbers go: these, and integers, are the same bit for bit;
-f16 and bf16 may differ by what their roundings make of it. Nothing may be written beyond a tensor, or into an input.
+f16 and bf16 may differ by what their roundings make of it, and what functions make (`exp2`, `tanh`, ..) by last bits. Nothing may be written beyond a tensor,
+or into an input.
 Goes on where the last run ended; `--write` writes docs/tables/fuzz-device.md, `--mended` says that what was found by now is mended. Exit code 1 where
 something compiled is not the program that it is of.
 """
@@ -17,6 +18,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import sys
 import time
 import warnings
@@ -48,6 +50,7 @@ from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.types import DType
+from kir.ir.visit import walk
 from kir.rewrite import apply, sites
 from kir.surface import Artifact, Emitted, backend
 
@@ -62,8 +65,11 @@ SAVED, LAST, TOGETHER = 15.0, 25.0, 4
 ROUNDED, SHOWN, KEPT = {"f16": 2.0 ** -7, "bf16": 2.0 ** -4}, 120, 40
 """How far a value of a narrow float may lie from the interpreter's, of the largest there is; characters of a reason that are kept, and rows shown."""
 WHOLE = {"f32": 2.0 ** 24, "f64": 2.0 ** 53, "i32": np.inf, "i64": np.inf}
+FUNCTIONS = frozenset({"exp2", "exp", "log", "log2", "tanh", "sigmoid", "erf", "sin", "cos", "rsqrt", "rcp"})
+"""Functions whose last bits a compiler and NumPy may see otherwise, as they may those of what is worked out from them."""
 BEYOND = {"f32": 2.0 ** -22, "f64": 2.0 ** -51}
-"""Where whole numbers end of a float, and how far beyond it a value may lie: nvcc makes one rounding of a product and a sum, the interpreter two."""
+"""Where whole numbers end of a float, and how far beyond it, or behind a function, a value may lie: nvcc makes one rounding of a product and a sum, the
+interpreter two."""
 WORDS = ("the same", "within roundings", "other values", "did not come back", "refused by the compiler", "refused to write")
 Outcome = tuple[str, str, str, str, str]
 """Surface, form, dtype, one of WORDS, and why."""
@@ -82,6 +88,7 @@ class Program:
         own = {p.name for p in self.program.params}
         self.inputs = {name: some.integers(-3, 4, (rows, columns) if name != "W" else (columns,)).astype(DTYPES[made.dtype]) for name in "XWYZ" if name in own}
         sizes = {"M": rows, "N": columns}
+        self.functions = any(isinstance(x, n.Call) and x.fn in FUNCTIONS for x in walk(self.program))
         self.scalars = {p.name: sizes[p.name] for p in self.program.params if isinstance(p.of, DType) and p.name in sizes}
 
     @cached_property
@@ -104,8 +111,8 @@ def later(p: n.Program, r: random.Random) -> n.Program:
     return p
 
 
-def same(got: NDArray[Any], want: NDArray[Any], dtype: str) -> tuple[str, str]:
-    """One of WORDS, and where values differ."""
+def same(got: NDArray[Any], want: NDArray[Any], dtype: str, functions: bool = False) -> tuple[str, str]:
+    """One of WORDS, and where values differ; `functions` may have made them."""
     x, y = got.astype(np.float64).reshape(-1), want.astype(np.float64).reshape(-1)
     if dtype.startswith("i"):
         x, y = got.reshape(-1), want.reshape(-1)
@@ -115,7 +122,7 @@ def same(got: NDArray[Any], want: NDArray[Any], dtype: str) -> tuple[str, str]:
     where = int(np.argmax(apart))
     said = f"[{where}] is {x[where]}, the interpreter says {y[where]}"
     largest = max(1.0, float(np.max(np.abs(y[np.isfinite(y.astype(np.float64))]), initial=0.0)))
-    rounded = ROUNDED[dtype] if dtype in ROUNDED else BEYOND[dtype] if largest >= WHOLE[dtype] else 0.0
+    rounded = ROUNDED[dtype] if dtype in ROUNDED else BEYOND[dtype] if dtype in BEYOND and (functions or largest >= WHOLE[dtype]) else 0.0
     near = bool(np.all(np.abs(x - y)[apart] <= rounded * largest))
     return ("within roundings" if near else "other values"), said
 
@@ -124,7 +131,7 @@ def judged(p: Program, made: dict[str, NDArray[Any]] | str) -> tuple[str, str]:
     """What came of a program that was launched, and why."""
     if isinstance(made, str):
         return ("other values" if made.startswith("it writes") else "did not come back"), made
-    found = [(word, said and f"{name}{said}") for name, got in made.items() for word, said in (same(got, p.expected[name], p.dtype),)]
+    found = [(word, said and f"{name}{said}") for name, got in made.items() for word, said in (same(got, p.expected[name], p.dtype, p.functions),)]
     return max(found, key=lambda each: WORDS.index(each[0]), default=("the same", ""))
 
 
@@ -272,14 +279,22 @@ def page(state: dict[str, Any]) -> str:
     """The generated page."""
     counts, ran = Counter(state["counts"]), sum(v for k, v in state["counts"].items() if "refused" not in k)
     lines = ["# Random programs on the device", "", "Made by `python -m benchmarks.fuzz.device --write`: programs of `benchmarks/fuzz/making.py`, compiled by "
-             "each backend that", "takes them, launched, and compared with the interpreter, bit for bit but for the roundings of f16 and bf16.", "",
+             "each backend that", "takes them, launched, and compared with the interpreter, bit for bit but for roundings (f16, bf16, functions).", "",
              f"{state['seed'] - len(state['left']):,} programs, {ran:,} compiled and run on {state['machine']}, in {state['seconds'] / 60:.0f} minutes of "
              f"processes ({60 * ran / max(state['seconds'], 1e-9):,.0f} a minute){of_the_last_day(state.get('days', {}))}.", "",
              f"| surface | {' | '.join(WORDS)} |", f"| --- |{' ---: |' * len(WORDS)}"]
     lines += ["| " + " | ".join([s, *(f"{counts[s + ': ' + w]:,}" for w in WORDS)]) + " |" for s in SHARES]
-    lines += ["", "| surface | seed | form | dtype | what | in words | mended |", "| --- | ---: | --- | --- | --- | --- | --- |"]
-    rows = [[*row, "yes" if i < state["mended"] else "no"] for i, row in enumerate(state["faults"])]
-    lines += ["| " + " | ".join(" ".join(str(x).replace("|", "/").split()) for x in row) + " |" for row in rows[:KEPT]] or ["| none | | | | | | |"]
+    lines += ["", "| surface | what | in words, of the first | programs | first seed | forms | mended |", "| --- | --- | --- | ---: | ---: | --- | --- |"]
+    kinds: dict[tuple[str, ...], list[tuple[int, Any]]] = {}
+    for i, row in enumerate(state["faults"]):
+        surface, _, form, _, what, why = row
+        alike = form if what == "other values" else re.sub(r"[-+]?[0-9][0-9.e+-]*", "0", why)
+        kinds.setdefault((surface, what, alike), []).append((i, row))
+    for (surface, what, _), found in list(kinds.items())[:KEPT]:
+        said = " ".join(str(found[0][1][5]).replace("|", "/").split())
+        forms, mended = ", ".join(sorted({row[2] for _, row in found})), all(i < state["mended"] for i, _ in found)
+        lines.append(f"| {surface} | {what} | {said} | {len(found):,} | {min(row[1] for _, row in found)} | {forms} | {'yes' if mended else 'no'} |")
+    lines += [] if kinds else ["| none | | | | | | |"]
     return "\n".join(lines) + "\n"
 
 

@@ -59,8 +59,9 @@ Written by `python -m benchmarks.surfaces.measured_steps --write` from what `mea
 the gate on the device and timed there, at the shape that is named. A step's factor is the time before it over the time after it, on the way forward. A step
 of which a state was refused, or not reached in time, has none; *written as CUDA*: its surface says no such program. TileLang compiles for each size,
 ten seconds of a processor: its states are judged at the sizes of that shape alone, with every distribution of inputs (and were at others when they were
-walked), and without `tl_disable_thread_storage_sync` it puts barriers into branches that not all threads take: such a state never ends there. On a machine
-with other work on it the gate refuses a state for whose calls the host waits much longer than they take: it is asked for again, and by the next `measure`.
+walked). Without `tl_disable_thread_storage_sync` it puts barriers into branches that not all threads take: an answer of code of single threads asks for it
+with its own step (`asks`), as a state without it never ends. On a machine with other work on it the gate refuses a state for whose calls the host waits
+much longer than they take: it is asked for again, and by the next `measure`.
 
 """
 

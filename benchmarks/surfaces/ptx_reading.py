@@ -1,13 +1,15 @@
 """How much of what compilers write as PTX is read: docs/tables/ptx-reading.md.
 
 `python -m benchmarks.surfaces.ptx_reading compile --at FOLDER [--only WORDS]` writes the PTX that each backend's compiler makes of each of KIR's own programs
-(naive programs and experts) for sm_80 and sm_90a; `page --at FOLDER [--write]` reads all of it and writes the page. No GPU is needed.
+(naive programs and experts) for sm_80 and sm_90a; `page --at FOLDER [--jobs N] [--write]` reads all of it
+and writes the page. No GPU is needed.
 """
 from __future__ import annotations
 
 import argparse
 import hashlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -28,10 +30,11 @@ from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.ir.rules.verify import verify
 from kir.ir.visit import walk
 from kir.lineage.records.folder import Folder
 from kir.surface import Translated, backend
-from kir.surface.reading import load_expert, manifest
+from kir.surface.reading import load_expert, manifest, read_source
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tables" / "ptx-reading.md"
@@ -39,7 +42,7 @@ SURFACES, TARGETS = ("cuda", "triton", "tilelang"), ("sm_80", "sm_90a")
 TOOLS = {"cuda": "nvcc (CUDA)", "triton": "Triton", "tilelang": "TileLang, nvcc"}
 HEAD = """Made by `python -m benchmarks.surfaces.ptx_reading compile --at FOLDER`, then `page --at FOLDER --write`: every program of `skills/problems`,
 `skills/experts` and `skills/lineages` (their experts), and every kernel of a package in `tests/zoo.toml`, is compiled to PTX for both targets by each backend
-that can say it, with no GPU. A kernel is read where nothing of it stays text, under the launch that it was compiled for.
+that can say it, with no GPU. A kernel is read where nothing of it stays text and the program is well-formed, under the launch that it was compiled for.
 nvcc 13.0, Triton 3.6, TileLang 0.1.15."""
 
 
@@ -132,20 +135,38 @@ def reason(row: dict[str, Any], made: Translated, folder: Path) -> str:
     whole = parse_program(row["program"], row["name"])
     binding.write_text(binding_text(replace(whole, kernels=tuple(k for k in whole.kernels if k.name == made.kernel)), made))
     try:
-        program = load_expert(f"{file}::{made.function}", binding).program
+        program = read_source(f"{file}::{made.function}", binding).program
+        wrong = [f"{d.id}: {d.message}" for d in verify(parse_program(program_text(program), row["name"]), paired=False)]
     except KirError as refused:
         return f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
-    return next((x.reason for k in program.kernels for x in walk(k) if isinstance(x, n.Opaque)), "")
+    return next((x.reason for k in program.kernels for x in walk(k) if isinstance(x, n.Opaque)), wrong[0] if wrong else "")
 
 
-def measured(at: Path, only: str) -> Iterator[tuple[dict[str, Any], Translated, str]]:
-    """Each kernel that was compiled, and why it is not read whole."""
+def measured(at: Path, only: str, jobs: int) -> Iterator[tuple[dict[str, Any], Translated, str]]:
+    """Each kernel that was compiled, and why it is not read whole. What this code has read of the same text before is kept beside it, in `read.jsonl`."""
     listed = [(row, made) for row, made in kernels(at) if not only or any(word in row["name"] for word in only.split(","))]
-    with ProcessPoolExecutor(2) as pool:
-        for (row, made), (why, seconds) in zip(listed, pool.map(_timed, listed), strict=True):
+    kept, code = at / "read.jsonl", reader()
+    keys = [hashlib.sha256(json.dumps([code, row["program"], vars(made)]).encode()).hexdigest() for row, made in listed]
+    known: dict[str, str] = dict(json.loads(line) for line in kept.read_text().splitlines()) if kept.exists() else {}
+    left = [k for k, key in enumerate(keys) if key not in known]
+    with ProcessPoolExecutor(jobs) as pool, kept.open("a", encoding="utf-8") as file:
+        for k, (why, seconds) in zip(left, pool.map(_timed, [listed[k] for k in left]), strict=True):
+            row, made = listed[k]
             shown = f"{row['name']} {row['surface']} {row['target']} {made.function[:40]}"
             print(f"{shown}: {len(made.text.splitlines())} lines, {seconds:.1f} s, {why[:150] or 'read'}", flush=True)
-            yield row, made, why
+            known[keys[k]] = why
+            file.write(json.dumps([keys[k], why]) + "\n")
+            file.flush()
+    for (row, made), key in zip(listed, keys, strict=True):
+        yield row, made, known[key]
+
+
+def reader() -> str:
+    """The code that reads, as a hash."""
+    made = hashlib.sha256()
+    for file in sorted((*(ROOT / "frontends" / "ptx").rglob("*.py"), *(x for room in ("base", "ir", "surface") for x in (ROOT / "kir" / room).rglob("*.py")))):
+        made.update(file.read_bytes())
+    return made.hexdigest()
 
 
 def _timed(one: tuple[dict[str, Any], Translated]) -> tuple[str, float]:
@@ -188,12 +209,13 @@ def main() -> int:
     parser.add_argument("--at", type=Path, required=True)
     parser.add_argument("--only", default="")
     parser.add_argument("--part", default="0/1", help="which part of how many: several may run side by side")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that read")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     if given.what == "compile":
         compile_all(given.at, given.only, *map(int, given.part.split("/")))
         return 0
-    page = markdown(list(measured(given.at, given.only)), here(given.at))
+    page = markdown(list(measured(given.at, given.only, given.jobs)), here(given.at))
     if given.write:
         PAGE.write_text(page, encoding="utf-8")
     else:

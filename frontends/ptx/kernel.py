@@ -279,7 +279,9 @@ class Kernel:
         loop = n.For(n.Var("t", I32), build.const(0), self.geometry.threads, build.const(1), inside, "thread", origin=self.m.text.at(*self.e.span))
         outside = [d for s in machine.symbols.values() if s.space in ("shared", "global") for d in s.declarations()]
         body = (*outside, loop)
-        return tuple(_renamed(s, self.named) for s in body)
+        taken = {x.name for s in body for x in walk(s) if isinstance(x, (n.Buffer, n.Var))}
+        own = {v.name: _spelled(v.name, taken) for v in (*self.m.variables.values(), *self.e.form.variables.values()) if "$" in v.name}
+        return tuple(_renamed(s, self.named, own) for s in body)
 
     def program(self, body: n.Block) -> n.Program:
         """The program around a body."""
@@ -346,11 +348,19 @@ def _fresh(taken: Iterable[str]) -> Callable[[str], str]:
     return fresh
 
 
-def _renamed(s: n.Stmt, names: Mapping[str, str]) -> n.Stmt:
-    """A statement whose parameters are called without their kernel's name."""
+def _spelled(name: str, taken: set[str]) -> str:
+    """A name of PTX without the signs that no name of KIR has, and that nothing else has."""
+    made = name.replace("$", "_")
+    while any(x == made or x.startswith(f"{made}_") for x in taken):
+        made += "_"
+    return made
+
+
+def _renamed(s: n.Stmt, parameters: Mapping[str, str], own: Mapping[str, str]) -> n.Stmt:
+    """A statement whose parameters are called without their kernel's name, and what the kernel declares by names of KIR."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Buffer) and new.space == "global":
-            for long, short in names.items():
+        if isinstance(new, n.Buffer):
+            for long, short in (parameters if new.space == "global" else own).items():
                 if new.name == long or new.name.startswith(f"{long}_"):
                     return replace(new, name=short + new.name[len(long):])
         return new

@@ -143,14 +143,13 @@ class TritonFrontend:
                     made = again if _opaque(again) < _opaque(made) else made
                     if not _opaque(made):
                         break
-                for values in self._given(module, others, node) if _opaque(made) else ():
+                called = self._given(module, others, node) if _opaque(made) else []
+                if len(called) == 1:  # unlike ones make several programs: `as_called`
                     try:
-                        again = read_kernel(self._project, module, node, dict(given), values=values)
+                        again = read_kernel(self._project, module, node, dict(given), values=called[0])
                         made = again if _opaque(again) < _opaque(made) else made
                     except NotUnderstood:
                         pass
-                    if not _opaque(made):
-                        break
             self._lately[key] = node, made
         return self._lately[key][1]
 
@@ -170,9 +169,10 @@ class TritonFrontend:
                 return found
         return []
 
-    def under_callers_launch(self, source: Path, kernel: str) -> Program | None:
-        """A helper as a kernel of its file gives it what it takes under the values of the first launch that the Python around that kernel shows: sizes and
-        numbers of axes that helpers get from it. None where none is found, or something is opaque even so. Raises KirError KIR-F001 to KIR-F003."""
+    def as_called(self, source: Path, kernel: str) -> Program | None:
+        """A helper as one of its calls gives it what it takes, where several are unlike, or as a kernel of its file does under the values of the first
+        launch that the Python around that kernel shows: sizes and numbers of axes that helpers get from it. None where none is found, or something is
+        opaque even so. Raises KirError KIR-F001 to KIR-F003."""
         module, node = self.find(source, kernel)
         functions = self.functions(source)
         reach = {node.name.value}
@@ -180,6 +180,11 @@ class TritonFrontend:
             reach |= {f.name.value for f in functions if any(name in module.code(f) for name in reach)}
         inference = Inference(HostScope(self._project, module))
         callers = [f for f in functions if f.name.value in reach and f is not node and is_kernel(Jit(module, f), inference)]
+        if not callers:
+            return None
+        for called in given_by_all(self._project, [(module, f) for f in functions if f is not node], node):
+            if (made := self._as_given(module, node, called, False)) is not None:
+                return made
         calls: list[dict[str, Value]] = []
         for f in callers[:MOST_LAUNCHED]:
             try:
@@ -190,13 +195,16 @@ class TritonFrontend:
             except KirError:
                 continue
         for called in sorted(calls, key=parts_of):
-            try:
-                made = read_kernel(self._project, module, node, {}, values=called, exact=True)
-            except NotUnderstood:
-                continue
-            if not _opaque(made):
+            if (made := self._as_given(module, node, called, True)) is not None:
                 return made
         return None
+
+    def _as_given(self, module: Module, node: cst.FunctionDef, called: dict[str, Value], exact: bool) -> Program | None:
+        try:
+            made = read_kernel(self._project, module, node, {}, values=called, exact=exact)
+        except NotUnderstood:
+            return None
+        return None if _opaque(made) else made
 
     def outline(self, source: Path, kernel: str) -> Outline:
         """Where the statements of a kernel stand. Raises KirError KIR-F001 to KIR-F003."""

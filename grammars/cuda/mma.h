@@ -79,6 +79,48 @@ __device__ inline void load_matrix_sync(fragment<matrix_b, 16, 16, 16, T, col_ma
   }
 }
 
+// Bytes: mma.m16n8k16 of integers, of which a lane holds four side by side.
+__device__ inline void load_matrix_sync(fragment<matrix_a, 16, 16, 16, signed char, row_major>& f, const signed char* p, unsigned ld) {
+  const int lane = __lane_id();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) f.x[i] = p[(lane / 4 + i / 4 * 8) * ld + lane % 4 * 4 + i % 4];
+}
+__device__ inline void load_matrix_sync(fragment<matrix_a, 16, 16, 16, unsigned char, row_major>& f, const unsigned char* p, unsigned ld) {
+  const int lane = __lane_id();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) f.x[i] = p[(lane / 4 + i / 4 * 8) * ld + lane % 4 * 4 + i % 4];
+}
+__device__ inline void load_matrix_sync(fragment<matrix_a, 16, 16, 16, signed char, col_major>& f, const signed char* p, unsigned ld) {
+  const int lane = __lane_id();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) f.x[i] = p[(lane % 4 * 4 + i % 4) * ld + lane / 4 + i / 4 * 8];
+}
+__device__ inline void load_matrix_sync(fragment<matrix_a, 16, 16, 16, unsigned char, col_major>& f, const unsigned char* p, unsigned ld) {
+  const int lane = __lane_id();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) f.x[i] = p[(lane % 4 * 4 + i % 4) * ld + lane / 4 + i / 4 * 8];
+}
+__device__ inline void load_matrix_sync(fragment<matrix_b, 16, 16, 16, signed char, row_major>& f, const signed char* p, unsigned ld) {
+  const int lane = __lane_id();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) f.x[i] = p[(lane % 4 * 4 + i % 4) * ld + lane / 4 + i / 4 * 8];
+}
+__device__ inline void load_matrix_sync(fragment<matrix_b, 16, 16, 16, unsigned char, row_major>& f, const unsigned char* p, unsigned ld) {
+  const int lane = __lane_id();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) f.x[i] = p[(lane % 4 * 4 + i % 4) * ld + lane / 4 + i / 4 * 8];
+}
+__device__ inline void load_matrix_sync(fragment<matrix_b, 16, 16, 16, signed char, col_major>& f, const signed char* p, unsigned ld) {
+  const int lane = __lane_id();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) f.x[i] = p[(lane / 4 + i / 4 * 8) * ld + lane % 4 * 4 + i % 4];
+}
+__device__ inline void load_matrix_sync(fragment<matrix_b, 16, 16, 16, unsigned char, col_major>& f, const unsigned char* p, unsigned ld) {
+  const int lane = __lane_id();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) f.x[i] = p[(lane / 4 + i / 4 * 8) * ld + lane % 4 * 4 + i % 4];
+}
+
 __device__ inline void load_matrix_sync(fragment<matrix_a, 16, 16, 8, precision::tf32, row_major>& f, const float* p, unsigned ld) {
   const int lane = __lane_id();
 #pragma unroll
@@ -159,6 +201,30 @@ __device__ inline void mma_sync(fragment<accumulator, 16, 16, 16, half, void>& d
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%8, %9};"
                  : "=r"(rd[j * 2]), "=r"(rd[j * 2 + 1])
                  : "r"(ra[0]), "r"(ra[1]), "r"(ra[2]), "r"(ra[3]), "r"(rb[j * 2]), "r"(rb[j * 2 + 1]), "r"(rc[j * 2]), "r"(rc[j * 2 + 1]));
+}
+
+template <typename A, typename B>
+__device__ inline void mma_sync(fragment<accumulator, 16, 16, 16, int, void>& d, const fragment<matrix_a, 16, 16, 16, signed char, A>& a,
+                                const fragment<matrix_b, 16, 16, 16, signed char, B>& b, const fragment<accumulator, 16, 16, 16, int, void>& c) {
+  const unsigned* ra = reinterpret_cast<const unsigned*>(a.x);
+  const unsigned* rb = reinterpret_cast<const unsigned*>(b.x);
+#pragma unroll
+  for (int j = 0; j < 2; ++j)
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+                 : "=r"(d.x[j * 4]), "=r"(d.x[j * 4 + 1]), "=r"(d.x[j * 4 + 2]), "=r"(d.x[j * 4 + 3])
+                 : "r"(ra[0]), "r"(ra[1]), "r"(rb[j]), "r"(c.x[j * 4]), "r"(c.x[j * 4 + 1]), "r"(c.x[j * 4 + 2]), "r"(c.x[j * 4 + 3]));
+}
+
+template <typename A, typename B>
+__device__ inline void mma_sync(fragment<accumulator, 16, 16, 16, int, void>& d, const fragment<matrix_a, 16, 16, 16, unsigned char, A>& a,
+                                const fragment<matrix_b, 16, 16, 16, unsigned char, B>& b, const fragment<accumulator, 16, 16, 16, int, void>& c) {
+  const unsigned* ra = reinterpret_cast<const unsigned*>(a.x);
+  const unsigned* rb = reinterpret_cast<const unsigned*>(b.x);
+#pragma unroll
+  for (int j = 0; j < 2; ++j)
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+                 : "=r"(d.x[j * 4]), "=r"(d.x[j * 4 + 1]), "=r"(d.x[j * 4 + 2]), "=r"(d.x[j * 4 + 3])
+                 : "r"(ra[0]), "r"(ra[1]), "r"(rb[j]), "r"(c.x[j * 4]), "r"(c.x[j * 4 + 1]), "r"(c.x[j * 4 + 2]), "r"(c.x[j * 4 + 3]));
 }
 
 template <typename A, typename B>

@@ -29,7 +29,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import int_value
 from kir.ir.types import DType, TileType, dtype_of
-from kir.ir.visit import children, once, walk, with_own_statements
+from kir.ir.visit import children, names_read, once, walk, with_own_statements
 
 Array = NDArray[Any]
 WRAP = 16
@@ -42,7 +42,7 @@ EDGE, EDGES = 1 << 40, (-1, 0, 1)
 """Ways of every comparison of whole numbers: its sides are so far apart, as next to where it turns; by numbers from `EDGE` on."""
 TEAMS = ("warpgroup", "warp", "thread")
 UNKNOWN_TRIPS = 8
-"""Trips counted for a loop whose bounds are not known from the sizes."""
+"""Trips counted for a loop whose bounds are not known from the sizes: of all CTAs together where each begins at its own number."""
 FIRST_SECONDS, STATEMENT_SECONDS, NODE_SECONDS, ELEMENT_SECONDS = 2e-3, 1e-5, 4e-6, 1e-9
 """What the interpreter takes to begin, for a statement, for an expression in it, and for an element of its value."""
 FAR_ELEMENT_SECONDS = 8e-9
@@ -245,7 +245,7 @@ class _Walker:
     def __init__(self, m: Machine, names: Mapping[int, str], out: Prediction) -> None:
         self.m, self.names, self.out, self.count = m, names, out, len(out.seconds)
         self.owners, self.saved = np.zeros(0), np.zeros(0)
-        self.inside = False
+        self.inside, self.axes = False, frozenset[str]()
         self.guesses = 0
         self.known: dict[int, float] = {}
 
@@ -267,6 +267,7 @@ class _Walker:
 
     def kernel(self, k: n.Kernel, host: _Lanes) -> None:
         """A kernel at the corners of its grid."""
+        self.axes = frozenset(axis.name for axis in k.grid)
         extents: list[Array | None] = []
         for axis in k.grid:
             self.decisions(axis.extent, f"{k.name}/{axis.name}", host, None)
@@ -430,7 +431,8 @@ class _Walker:
         anchor = self.names.get(id(s), "")
         if any(v is None for v in bounds):
             self.out.unknown.add(anchor)
-            self.guessed(s.body, self.again(lanes, 1 if s.kind in TEAMS else UNKNOWN_TRIPS))
+            shared_out = 1 if self.axes.isdisjoint(names_read(s.lo)) else abs(int_value(s.step) or 1)  # CTAs that stay share the trips out
+            self.guessed(s.body, self.again(lanes, 1 if s.kind in TEAMS else UNKNOWN_TRIPS / shared_out))
             return
         lo, hi, step = (lanes.over(v.data.astype(np.int64)) for v in bounds if v is not None)
         trips = np.where(step > 0, np.maximum(0, -((lo - hi) // np.where(step == 0, 1, step))), np.maximum(0, -((hi - lo) // np.where(step == 0, 1, -step))))

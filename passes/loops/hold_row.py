@@ -199,7 +199,7 @@ class HoldRow(Pass):
         array = made.arrays[bound(loop).name]
         out = program
         for where, user, _ in reversed(_users(program, site)):
-            rest = tuple(element_of(s, {**made.arrays, bound(user).name: array}, user.var, 0) for s in user.body[1 + self.fills:])
+            rest = tuple(element_of(s, {**made.arrays, bound(user).name: array}, user.var, {}) for s in user.body[1 + self.fills:])
             out = _with(out, where, replace(user, body=rest))
         at = at[:len(at) - 2 * self.levels]
         return Rewritten(edit_block(out, at, lambda b: (*b[:int(at[-1])], *ahead, *b[int(at[-1]):])), at)

@@ -26,7 +26,7 @@ pipeline: `jam-loop{enter=[0]}@main/columns`
 """
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -63,9 +63,9 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
 class JamLoop(Pass):
     """`enter` are the loops inside that are run once for all iterations, by their number among the loops inside in reading order, and `branches` the branches
     that are gone into once for all. What stands between them is one loop over the iterations; `cuts` are the statements, by their number among all that are
-    repeated, before which another one begins. Private memory becomes an array with the iterations along axis `axis`, but what `keep` names by its number
-    among the declarations inside: that stays in the loop over the iterations. The statements of `once`, by their number among all inside, compute the same
-    in each iteration, and are run once for all."""
+    repeated, before which another one begins. Private memory becomes an array with the iterations along axis `axis`, or each along one of `axes`, but what
+    `keep` names by its number among the declarations inside: that stays in the loop over the iterations. The statements of `once`, by their number among
+    all inside, compute the same in each iteration, and are run once for all."""
 
     intent: ClassVar[str] = "register-tile"
     catalogue: ClassVar[tuple[int, ...]] = (50,)
@@ -79,6 +79,7 @@ class JamLoop(Pass):
     keep: tuple[int, ...] = ()
     axis: int = 0
     once: tuple[int, ...] = ()
+    axes: tuple[int, ...] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a short loop with loops inside, and private memory of each iteration that they share; with no `enter`, all loops that are longer are run once,
@@ -168,7 +169,8 @@ class JamLoop(Pass):
             elif enter or branches:
                 made = (*(block[k] for k in ahead), counting(apart.var, apart.count, body))
                 once = tuple(k for k, s in enumerate(inside) if id(s) in apart.once)
-                return Site(path, JamLoop(enter, tuple(apart.cuts), branches, keep, apart.axis, once), {"made": made, "end": len(block)})
+                axes = tuple(apart.axes) if apart.others else ()
+                return Site(path, JamLoop(enter, tuple(apart.cuts), branches, keep, apart.axis, once, axes), {"made": made, "end": len(block)})
         return why
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -225,7 +227,9 @@ class Jam:
         self.once = {id(s) for k, s in enumerate(statements(loop.body)) if k in item.once}
         self.shares: set[str] = set()
         """Private memory that all iterations share."""
-        self.axis = item.axis
+        self.axis, self.axes = item.axis, item.axes
+        self.along: dict[str, int] = {}
+        """Which axis of an array counts the iterations."""
         self.arrays: dict[str, n.Buffer] = {}
         self.first = True
         self.number = 0
@@ -253,7 +257,8 @@ class Jam:
                 if s.buffer.space != "register" or s.buffer.layout is not None or s.buffer.strides is not None or (
                         s.init is not None and names_read(s.init) & {self.loop.var.name, *own}):
                     raise CannotJam(f"'{s.buffer.name}' has no form as an array of all iterations")
-                at = min(self.axis, len(s.buffer.shape))
+                number = len(self.arrays)
+                at = self.along[s.buffer.name] = min(self.axes[number] if number < len(self.axes) else self.axis, len(s.buffer.shape))
                 self.arrays[s.buffer.name] = made = replace(s.buffer, shape=(*s.buffer.shape[:at], build.const(self.count), *s.buffer.shape[at:]))
                 out += [*self._together(run), replace(s, buffer=made)]
                 run = []
@@ -289,7 +294,7 @@ class Jam:
             var = self.loop.var if self.first else fresh_var(self.loop.var.name, self.taken)
             if any(isinstance(x, n.Store) and x.at.buffer.name in self.shares for s in run[lo:hi] for x in statements((s,))):
                 raise CannotJam("an iteration changes what all share")
-            body = tuple(substitute(element_of(s, self.arrays, var, self.axis), {self.loop.var.name: var}) for s in run[lo:hi])
+            body = tuple(substitute(element_of(s, self.arrays, var, self.along), {self.loop.var.name: var}) for s in run[lo:hi])
             self.within |= (own := {s.buffer.name for s in run[lo:hi] if isinstance(s, n.Alloc)})
             if any(buffers_named(s) & (self.within - own) for s in run[lo:hi]):
                 raise CannotJam("what is kept in one loop over the iterations is used in another")
@@ -306,12 +311,12 @@ def is_shared(s: n.Stmt, shares: Collection[str]) -> bool:
         is_pure(x) for x in walk(s) if isinstance(x, n.Call))
 
 
-def element_of(s: n.Stmt, arrays: dict[str, n.Buffer], var: n.Var, axis: int) -> n.Stmt:
+def element_of(s: n.Stmt, arrays: dict[str, n.Buffer], var: n.Var, along: Mapping[str, int]) -> n.Stmt:
     """A statement in which private memory is an element, or a row, of an array."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Region) and new.buffer.name in arrays:
             rest = new.index or _whole(new.buffer)
-            at = min(axis, len(rest))
+            at = min(along.get(new.buffer.name, 0), len(rest))
             return n.Region(arrays[new.buffer.name], (*rest[:at], var, *rest[at:]))
         return new
     made: n.Stmt = transform(s, leave, lambda x: not isinstance(x, n.Buffer))
@@ -330,6 +335,9 @@ class Apart:
         self.count, self.var, self.axis, self.again = count, var, axis, again
         self.once: set[int] = set()
         self.shares: set[str] = set()
+        self.axes: list[int] = []
+        self.others = False
+        """Whether an array counts the iterations along another axis than is asked for."""
         self.arrays: dict[str, n.Buffer] = {}
         self.entered: set[int] = set()
         self.kept: set[int] = set()
@@ -345,6 +353,8 @@ class Apart:
                     build.int_value(s.buffer.shape[at := self._axis(s.buffer)]) == self.count):
                 if s.init is not None and isinstance(s.init.type, TileType):
                     raise CannotJam(f"'{s.buffer.name}' begins with a tile")
+                self.axes.append(at)
+                self.others = self.others or at != min(self.axis, len(s.buffer.shape) - 1)
                 self.arrays[s.buffer.name] = made = replace(s.buffer, shape=(*s.buffer.shape[:at], *s.buffer.shape[at + 1:]))
                 out.append(replace(s, buffer=made))
                 goes_on = False
@@ -377,8 +387,10 @@ class Apart:
         return tuple(out)
 
     def _axis(self, b: n.Buffer) -> int:
-        """Which axis of an array counts the iterations."""
-        return min(self.axis, len(b.shape) - 1)
+        """Which axis of an array counts the iterations: the one that is asked for, or the first of their number."""
+        asked = min(self.axis, len(b.shape) - 1)
+        return asked if not self.again or build.int_value(b.shape[asked]) == self.count else next(
+            (k for k, d in enumerate(b.shape) if build.int_value(d) == self.count), asked)
 
     def _touches(self, parts: tuple[n.Expr, ...]) -> bool:
         return any(buffers_named(e) & self.arrays.keys() for e in parts)

@@ -54,11 +54,13 @@ def _pattern(value: n.Expr) -> n.Expr | None:
     return made if is_pure(made) and all(hole(k).name in names_read(made) for k in range(rank)) else None
 
 
-def _picked(s: n.Stmt, pattern: n.Expr, tile: n.Var) -> n.Stmt:
-    """A statement with the elements taken out of a tile."""
+def _picked(s: n.Stmt, value: n.Expr, pattern: n.Expr, tile: n.Var) -> n.Stmt:
+    """A statement with the elements taken out of a tile, which is named where it is written out."""
     rank = len(shape_of(tile.type))
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
+        if new == value:
+            return tile
         at = bound_by(pattern, new, rank) if isinstance(new, n.Expr) and new.type == pattern.type else None
         return new if at is None else build.call("pick", tile, *at)
     made: n.Stmt = transform(s, leave, lambda x: not isinstance(x, n.Buffer))
@@ -68,7 +70,7 @@ def _picked(s: n.Stmt, pattern: n.Expr, tile: n.Var) -> n.Stmt:
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     (block, i), value, aliases = block_and_index(program, site.path), _value(program, site), Aliases(program)
     pattern = matched_as(_pattern(value), n.Expr)
-    last = max(k for k in range(i, len(block)) if _picked(block[k], pattern, n.Var("%t", value.type)) != block[k])
+    last = max(k for k in range(i, len(block)) if _picked(block[k], value, pattern, n.Var("%t", value.type)) != block[k])
     written = buffers_written(block[i:last + 1])
     clash = sorted(r for r in buffers_read(value) if any(w in ("*", r) or aliases.may_be_one(w, r) for w in written))
     if clash:
@@ -146,17 +148,17 @@ class PickElements(Pass):
         (block, i), var = block_and_index(program, path), n.Var("%t", value.type)
         if any(names_read(value) & set(bound_names((s,))) for s in block[i:]):
             return Miss("a name of it is bound behind")
-        return Site(path, self) if any(_picked(s, pattern, var) != s for s in block[i:]) else Miss("no element of it is computed behind")
+        return Site(path, self) if any(_picked(s, value, pattern, var) != s for s in block[i:]) else Miss("no element of it is computed behind")
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The row, and elements of it."""
         (block, i), value = block_and_index(program, site.path), _value(program, site)
         pattern, tile = matched_as(_pattern(value), n.Expr), n.Var(fresh_at(program, site.path, suggested_name(value)), value.type)
-        made = (n.Let((tile.name,), value), *(_picked(s, pattern, tile) for s in block[i:]))
+        made = (n.Let((tile.name,), value), *(_picked(s, value, pattern, tile) for s in block[i:]))
         return edited(program, site.path, made, 0, len(block) - i)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a named row of which only single elements are taken."""
+        """At a named row of which single elements are taken."""
         if not (isinstance(node, n.Let) and len(node.names) == 1 and isinstance(node.value.type, TileType) and is_pure(node.value)):
             return None
         (block, i), name = block_and_index(program, path), node.names[0]
@@ -164,7 +166,7 @@ class PickElements(Pass):
         if not uses or _pattern(node.value) is None:
             return Miss("it is never used, or its elements are not computed one by one")
         taken = [x for s in block[i + 1:] if name in names_read(s) for x in walk(s) if _takes(x, name)]
-        return Site(path, PickElements(expr_text(node.value))) if len(taken) == len(uses) else Miss("it is used as a whole")
+        return Site(path, PickElements(expr_text(node.value))) if taken else Miss("it is used as a whole")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each element where it is needed."""

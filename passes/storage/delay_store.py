@@ -92,6 +92,8 @@ class DelayStore(Pass):
         """At a named value that only one later store writes, before which what it reads has changed."""
         if not (isinstance(node, n.Let) and len(node.names) == 1 and is_pure(node.value)):
             return None
+        if any(isinstance(x, n.Call) and x.fn in ("reduce", "scan", "sort") for x in walk(node.value)):
+            return Miss("what is reduced has a name of its own")
         block, i = block_and_index(program, path)
         using = [k for k in range(i + 1, len(block)) if node.names[0] in names_read(block[k])]
         s = block[using[0]] if len(using) == 1 else None

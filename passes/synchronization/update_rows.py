@@ -141,7 +141,7 @@ class UpdateRows(Pass):
             _narrowed(found, n.Var("%j", I32), True, None)
         except (CannotRetile, NotElementwise) as bad:
             return Miss(str(bad))
-        gather = len(found.at.index) == 1 and isinstance(found.at.index[0], n.Expr) and any(
+        gather = len(found.at.index) == len(shape) == 1 and isinstance(found.at.index[0], n.Expr) and any(
             isinstance(x, n.Call) and x.fn == "iota" for x in walk(found.at.index[0])) and not any(isinstance(x, n.Load) for x in walk(found.at.index[0]))
         return Site(path, UpdateRows(shape_of(found.value.type) == shape and (found.mask is None or shape_of(found.mask.type) == shape), gather))
 

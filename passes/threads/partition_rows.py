@@ -228,8 +228,10 @@ class PartitionRows(Pass):
 
 
 def _apart(s: n.Store, program: n.Program, path: Path) -> bool:
-    """Whether elements of named tiles may be taken: in an array of a CTA of one thread, which has nothing left to share."""
-    return s.at.buffer.space != "global" and build.is_const(kernel_of(program, path).threads, 1)
+    """Whether elements of named tiles may be taken: in an array of a CTA of one thread, which has nothing left to share, or of what is stretched along another
+    axis in it, and so is not written out where it is stored."""
+    stretched = any(isinstance(x, n.Call) and x.fn in ("expand", "broadcast") and isinstance(x.args[0], n.Var) for x in walk(s.value))
+    return (s.at.buffer.space != "global" or stretched) and build.is_const(kernel_of(program, path).threads, 1)
 
 
 def _moved(node: Place) -> n.Store | None:

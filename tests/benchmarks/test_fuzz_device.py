@@ -116,6 +116,9 @@ def test_other_values_are_a_fault_that_is_kept_until_it_is_mended() -> None:
     right = run(p.program, {k: v.copy() for k, v in p.inputs.items()}, dict(p.scalars)).outputs
     wrong = {k: v + np.ones_like(v) for k, v in right.items()}
     assert device.judged(p, right) == ("the same", "") and device.judged(p, wrong)[0] == "other values"
+    half, last, far = (np.array([x], np.float32) for x in (0.5, 0.5 + 2.0 ** -24, 0.5 + 2.0 ** -13))  # the last bit of a function is no fault
+    told = [device.same(x, half, "f32", how)[0] for x, how in ((last, False), (last, True), (far, True))]
+    assert told == ["other values", "within roundings", "other values"]
     state: dict[str, Any] = {"seed": 0, "left": [], "seconds": 0.0, "counts": {}, "faults": [], "mended": 0, "machine": "one"}
     device.take(state, [2, 3], [(2, ("cuda", p.form, p.dtype, "the same", "")), (3, ("cuda", p.form, p.dtype, "other values", "Y[0] is 1"))],
                 {"making": 1.0, "cuda: compiling": 2.0})

@@ -244,6 +244,7 @@ S[i] = s"""), "compensation for rows that tests have", G134),
         "rounded_weights", "let r = cast(cast(X[i, j], bf16), f32)\nY[i, j] = (r + (X[i, j] - r)) * W[j]", ELEMENT), "rounding to bf16", G133),
     *(Claimed("scaled_rows", name, _rows(EACH.format(value), SUM + more), "the answer for those inputs", G146) for name, value, more in (
         ("a sum cut off where it is large", RIGHT.replace("sum", "t"), "let t = min(sum, 1000000.0)\n"),
+        ("a sum cut off where it might stand for infinity", RIGHT.replace("sum", "t"), "let t = min(sum, 3000000000.0)\n"),
         ("another answer for a large sum", f"select(sum > 1000000.0, {RIGHT} * 1.5, {RIGHT})", ""),
         ("a large sum in another branch", RIGHT.replace("sum", "t"), "register t: f32 = sum\nif abs(sum) > 1000000.0\n  t = sum * 0.5\n"),
         ("small products left out", "select(abs(X[i, j] * W[j]) < 0.00001:f32, 0.0, X[i, j] * W[j]) + sum", ""),

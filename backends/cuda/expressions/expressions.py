@@ -15,7 +15,7 @@ from kir.base.instructions import instruction, masked
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import expr_text
-from kir.ir.types import F32, FP8, Type, dtype_of, shape_of
+from kir.ir.types import F32, FP8, DType, Type, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.surface.ptx.writing import spelled
 
@@ -57,6 +57,14 @@ def lane_mask(attrs: Mapping[str, n.Attr]) -> str:
     return f"0x{int(attrs['mask']):x}u" if "mask" in attrs else FULL_WARP
 
 
+
+
+def widened(e: n.Expr) -> int | None:
+    """The bits of an unsigned number that a conversion makes wider; None of anything else."""
+    if not (isinstance(e, n.Cast) and e.rounding == "rn" and isinstance(e.dtype, DType) and e.dtype.kind == "int"):
+        return None
+    of = dtype_of(e.x.type)
+    return of.bits if of.kind == "uint" and of.bits < e.dtype.bits else None
 
 
 def unrolled(rounds: int, inside: int = 1) -> str:
@@ -128,6 +136,8 @@ class Expressions:
     functions: Mapping[str, n.Function]
     used: set[str] = field(default_factory=set)
     replaced: dict[n.Expr, str] = field(default_factory=dict)
+    narrow: dict[str, int] = field(default_factory=dict)
+    """Values that are unsigned numbers made wider, with the bits of those."""
     written: dict[str, str] = field(default_factory=dict)
     """Device functions that are written for this program, by name."""
     counted: dict[n.Copy, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
@@ -202,12 +212,26 @@ class Expressions:
             return f"{name}({a}, {b})", ATOM
         if e.op not in _INFIX:
             raise refuse("KIR-B002", f"the CUDA backend has no operator '{e.op}'")
+        if e.op == "mul" and self._wraps(e):
+            a, b = (f"static_cast<unsigned{' long long' if dtype.bits == 64 else ''}>({self.element(x, at)})" for x in (e.a, e.b))
+            return f"static_cast<{c_type(dtype)}>({a} * {b})", ATOM
         sign, level = _INFIX[e.op]
         tighter = SUM if e.op in n.COMPARISONS else level + 1  # a shift on the right stands in parentheses: `a < b >> c` begins like a template
         text = f"{self.element(e.a, at, level)} {sign} {self.element(e.b, at, tighter)}"
         if dtype.is_integer and dtype.bits < 32 and e.op not in n.COMPARISONS:
             return f"static_cast<{c_type(dtype)}>({text})", ATOM
         return text, level
+
+    def _wraps(self, e: n.Binary) -> bool:
+        """Whether a signed product of numbers of narrower unsigned dtypes may be more than its dtype holds: C++ leaves that undefined, and nvcc, which knows
+        those numbers, takes such a product to be no less than zero."""
+        dtype, bits = dtype_of(e.type), 0
+        for side in (e.a, e.b):
+            own = self.narrow.get(side.name) if isinstance(side, n.Var) else widened(side)
+            if own is None or dtype.kind != "int":
+                return False
+            bits += own
+        return bits >= dtype.bits
 
     def _rounded_down(self, e: n.Binary, at: tuple[str, ...]) -> tuple[str, int]:
         """C++ truncates: that is rounding down where neither operand is negative, and a function of the header elsewhere."""

@@ -16,7 +16,7 @@ from kir.ir.visit import children, walk
 from kir.surface import StatementPath
 
 from ..expressions import roles
-from ..expressions.expressions import unrolled
+from ..expressions.expressions import unrolled, widened
 from ..expressions.memory import bytes_of, strides_of
 from ..instructions import hopper
 from ..instructions.calls import ATOMICS, LOWERED, InstructionCalls, Team
@@ -149,6 +149,8 @@ class Statements(InstructionCalls):
             return
         self._ahead(s)
         name, e = to.names[s.names[0]], s.value
+        if (bits := widened(e)) is not None:
+            to.narrow[s.names[0]] = bits
         if isinstance(e, n.Call) and e.of is None and (e.fn in ATOMICS or e.fn in ("ldmatrix", "mma_sync", "atomic_load")):
             self._effect(e, name)
             return

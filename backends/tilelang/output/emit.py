@@ -144,7 +144,7 @@ def _kernel(k: n.Kernel, body: Statements, configs: Mapping[str, n.Attr]) -> Non
 
 
 def _sources(k: n.Kernel) -> list[str]:
-    """CUDA source in front of the kernel, of what it does that TileLang has no word for."""
+    """CUDA source in front of the kernel, of what it does that TileLang cannot say."""
     levels = {dict(x.attrs).get("level", 2) for x in walk(k) if isinstance(x, n.Call) and x.fn == "prefetch"}
     parts = [f"__device__ __forceinline__ int kir_prefetch_l{level}(const void* at) {{ asm volatile(\"prefetch.global.L{level} [%0];\" "
              f": : \"l\"(__cvta_generic_to_global(at)) : \"memory\"); return 0; }}" for level in sorted(levels, key=str)]

@@ -276,8 +276,7 @@ class GenericExpressions(Expressions):
                 inner = _natural(inner, step)
             return f"{'tl.cumsum' if op == 'sum' else 'tl.cumprod'}({self.text(inner)}, axis={axis}{reverse})"
         if op in SCANNED:
-            if op in COMBINES:
-                self.combines[op] = COMBINES[op]
+            self.combines[op] = SCANNED[op]
             return f"tl.associative_scan({self.text(args[0])}, {axis}, {SCANNED[op]}{reverse})"
         return super()._scan(e, args, named)
 

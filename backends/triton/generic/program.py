@@ -138,7 +138,8 @@ def _metas(p: n.Program) -> list[str]:
             plain.append(f'{m.name}: "constexpr[{m.kind}]"')
         else:
             shown = f"tl.{_dtype_word(m.default)}" if m.kind == "dtype" else repr(m.default)
-            defaulted.append(f'{m.name}: "constexpr[{m.kind}]" = {shown}')
+            said = "tl.constexpr" if m.kind == "str" else f'"constexpr[{m.kind}]"'  # another annotation has Triton make a tensor of the default
+            defaulted.append(f"{m.name}: {said} = {shown}")
     return [*plain, *defaulted]
 
 

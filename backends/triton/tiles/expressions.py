@@ -37,11 +37,12 @@ DTYPES: Mapping[str, str] = {
 """IR dtype to its name in triton.language."""
 _REDUCTIONS = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min", "xor": "tl.xor_sum", "or": "tl.reduce_or", "argmax": "tl.argmax",
                "argmin": "tl.argmin"}
-COMBINES = dict(zip(("prod", "and", "sum", "or", "xor"), COMBINING, strict=True))
+COMBINES = dict(zip(("prod", "and", "sum", "or", "xor"), COMBINING[:5], strict=True))
 """Combine functions that a reduction without a name of its own in Triton brings along."""
-SCANNED = {**COMBINES, "max": "tl.maximum", "min": "tl.minimum"}
-"""What a scan without a name of its own in Triton combines with."""
-BODIES = {"product_of_two": "a * b", "and_of_two": "a & b", "sum_of_two": "a + b", "or_of_two": "a | b", "xor_of_two": "a ^ b"}
+SCANNED = {**COMBINES, "max": COMBINING[5], "min": COMBINING[6]}
+"""What a scan without a name of its own in Triton combines with; Triton takes no function of its own for that."""
+BODIES = {"product_of_two": "a * b", "and_of_two": "a & b", "sum_of_two": "a + b", "or_of_two": "a | b", "xor_of_two": "a ^ b",
+          "larger_of_two": "tl.maximum(a, b)", "smaller_of_two": "tl.minimum(a, b)"}
 _CAST_BACK = "an operand cast to 32 bits, and the result cast back"
 _SCANS = {"sum": "tl.cumsum", "prod": "tl.cumprod"}
 _TAKES = {**dict.fromkeys((f"libdevice.{x}" for x in ("brev", "popc", "clz", "ffs")), ("i32", "i64")), "libdevice.isfinited": ("f64",)}
@@ -443,9 +444,10 @@ class Expressions:
             return f"tl.associative_scan({operands}, {axis}, {self._combine(str(attrs['combine']))}{reverse})"
         op, dtype = str(attrs.get("op")), dtype_of(args[0].type)
         if op in SCANNED and op not in _SCANS:
-            if op in COMBINES:
-                self.combines[op] = COMBINES[op]
-            return f"tl.associative_scan({self.text(args[0])}, {axis}, {SCANNED[op]}{reverse})"
+            self.combines[op] = SCANNED[op]
+            wide, narrow = (".to(tl.float32)", ".to(tl.bfloat16)") if dtype.name == "bf16" and op in ("max", "min") else ("", "")
+            of = f"{self.text(args[0], ATOM)}{wide}" if wide else self.text(args[0])  # of bf16 Triton makes f32
+            return f"tl.associative_scan({of}, {axis}, {SCANNED[op]}{reverse}){narrow}"
         if op not in _SCANS:
             raise refuse("KIR-B008", f"Triton has no scan '{op}'", needs="a combine function")
         if (dtype.is_integer and self.narrow(dtype)) or dtype.name == "bf16":

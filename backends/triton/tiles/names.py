@@ -8,7 +8,7 @@ LAUNCH = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "grid", "w
 """What a launch takes beside the parameters of a kernel: one of that name would be that option."""
 KEPT = frozenset({"num_warps", "num_stages", "num_ctas", "self"})
 """Such names that parameters and metas of a kernel that came from Triton may have: they keep them, as callers say them."""
-COMBINING = ("product_of_two", "and_of_two", "sum_of_two", "or_of_two", "xor_of_two")
+COMBINING = ("product_of_two", "and_of_two", "sum_of_two", "or_of_two", "xor_of_two", "larger_of_two", "smaller_of_two")
 """Functions that an emitted module brings along."""
 TAKEN = frozenset({*LAUNCH, *COMBINING, *keyword.kwlist, *keyword.softkwlist, "tl", "triton", "libdevice", "math", "range", "float", "int", "min", "max"})
 """Names that no parameter or value of an emitted kernel may have: what Python forbids, and what the text of a kernel says itself."""

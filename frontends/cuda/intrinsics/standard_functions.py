@@ -60,9 +60,9 @@ def standard(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value | N
                 found_one = _smaller(r, found_one, each, f.name == "min", node)
             return found_one
         case "gcd":
-            a, b = constant(rvalue(r, args[0])), constant(rvalue(r, args[1]))
-            if a is not None and b is not None:
-                return Scalar(build.const(math.gcd(a, b)))
+            first, second = constant(rvalue(r, args[0])), constant(rvalue(r, args[1]))
+            if first is not None and second is not None:
+                return Scalar(build.const(math.gcd(first, second)))
     return None
 
 

@@ -31,6 +31,8 @@ from .declarations import local_value
 
 MAX_STEPS = 64
 """Steps of a loop whose counter is multiplied or shifted: more than the bits of an integer are none of these."""
+MOST_TURNS = 16
+"""Turns of a loop that are read one after the other, at most, where the loop as one is not understood."""
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!=", "==": "=="}
 
 
@@ -354,7 +356,16 @@ def _counting(r: Reading, c: Counter, body: Node, scope: Scope, frame: Frame, ki
         elif low is not None:
             r.m.ranges[var.name] = (low[0], max(low[0], high[1] - 1) if high is not None else dtype_of(var.of).range[1] - 1)
         scope.values[c.name] = Scalar(converted(var, d))
-        inner = _body(r, body, scope, frame)
+        turns = range(first_, last_, step_) if first_ is not None and last_ is not None and step_ and not _jumps(body) else range(0)
+        try:
+            inner = _body(r, body, scope, frame)
+        except NotUnderstood:
+            if not 0 < len(turns) <= MOST_TURNS:
+                raise
+            for k in turns:  # each with the counter's number, by which members of an object are chosen
+                scope.values[c.name] = Scalar(build.const(k, d))
+                r.statements.statement(r, body, scope, frame, [])
+            return
         r.m.emit(n.For(var, lo, hi, by, inner, kind, attrs))
         return
     if c.sign in ("<", "<="):

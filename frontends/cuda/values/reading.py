@@ -68,6 +68,10 @@ class Types(Protocol):
         """The number in `alignas(16)`, None when there is none."""
         ...
 
+    def stood_for(self, name: str, args: tuple[Value, ...], scope: Scope, node: Node) -> CType | None:
+        """A template that a template's parameter stands for, under arguments."""
+        ...
+
     def arguments(self, listed: Node, scope: Scope) -> tuple[Value, ...]:
         """Template arguments."""
         ...

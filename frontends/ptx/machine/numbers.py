@@ -36,6 +36,8 @@ def masked(m: Machine, x: n.Expr, mask: int) -> n.Expr | None:
         return x
     part = build.floordiv(x, 1 << low) if low else x
     if not (known.lo >= 0 and known.hi >> low < 1 << ones):
+        if ones == dtype.bits - 1:  # all but the sign: one more than the greatest number is none
+            return None
         part = build.mod(part, 1 << ones)
     return build.mul(part, 1 << low) if low else part
 
@@ -109,7 +111,7 @@ def _field(r: Reader, i: Instruction) -> None:
         position, length = (r.value(o, KINDS["u32"]) for o in i.operands[2:4])
         if isinstance(position, n.Const) and isinstance(length, n.Const):
             low, ones = int(position.value), int(length.value)
-            if ones > 0 and low + ones < bits:
+            if 0 < ones < bits - 1 and low + ones < bits:
                 x = _number(r, i.operands[1], bits)
                 part = build.floordiv(x, 1 << low) if low else x
                 r.result(i.operands[0], build.mod(part, 1 << ones))

@@ -25,7 +25,8 @@ _OPERAND = re.compile(r'"(?P<constraint>\w+)"\s*\(\s*(?:__cvta_generic_to_global
 
 def functions_of(text: str) -> dict[str, SourceFunction]:
     """The device functions of CUDA source. Raises NotUnderstood for anything else in it."""
-    rest, out = _COMMENT.sub(" ", text).strip(), {}
+    rest = _COMMENT.sub(" ", text).strip()
+    out: dict[str, SourceFunction] = {}
     while rest:
         head = _HEAD.match(rest)
         body = _ASM.match(rest, head.end()) if head else None

@@ -163,6 +163,15 @@ def combined(r: State, scan: bool, a: Arguments) -> Value:
     return Items(tuple(Run(p) for p in parts))
 
 
+def _named(e: n.Expr, variables: list[n.Var]) -> str:
+    """The named operation that a combination of two values is; "" for another. The larger of two that are made wider for it, and narrower again, is that."""
+    if isinstance(e, n.Cast) and isinstance(e.x, n.Binary) and e.x.op in ("max", "min") and e.dtype == variables[0].type:
+        sides = (e.x.a, e.x.b)
+        if all(isinstance(x, n.Cast) and dtype_of(x.type).name == f"rounded({e.dtype.name})" for x in sides):
+            e = n.Binary(e.x.op, *(x.x for x in sides if isinstance(x, n.Cast)))
+    return NAMED.get(e.op, "") if isinstance(e, n.Binary) and {e.a, e.b} == set(variables) else ""
+
+
 def combine_function(r: State, fn: Jit, dtypes: tuple[DType, ...]) -> tuple[str | None, str]:
     """A combine function: the named operation that it is, or the name of the device function made of it."""
     params = parameters(fn.node)
@@ -176,8 +185,8 @@ def combine_function(r: State, fn: Jit, dtypes: tuple[DType, ...]) -> tuple[str 
     with r.out.capture() as body:
         value = inline(r, fn, [Run(v) for v in variables], {})
         results = [operators.run(v, d) for v, d in zip(value.items if isinstance(value, Items) else (value,), dtypes, strict=True)]
-    if len(results) == 1 and not body and isinstance(e := results[0], n.Binary) and e.op in NAMED and {e.a, e.b} == set(variables):
-        r.combines[key] = (NAMED[e.op], "")
+    if len(results) == 1 and not body and (word := _named(results[0], variables)):
+        r.combines[key] = (word, "")
         return r.combines[key]
     body.append(n.Jump("return", tuple(results)))
     stem = fn.node.name.value

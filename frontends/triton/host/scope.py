@@ -64,6 +64,8 @@ def builtin(name: str) -> Value:
         return limit(*name.split(".")[2:])
     if name in MACHINE:
         return MACHINE[name]
+    if name.startswith("torch._inductor.runtime.triton_helpers.libdevice"):  # what torch imports there
+        name = "triton.language.extra.libdevice" + name.partition(".libdevice")[2]
     parts = name.split(".")
     if len(parts) > 1 and parts[0] in ("triton", "torch") and parts[-1] in DTYPES and "libdevice" not in parts:
         return TypeOf(DTYPES[parts[-1]])

@@ -15,7 +15,7 @@ from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.indices.contents import inside, top_of_contents, where_parts_begin
 from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
 from kir.analysis.proof.indices.widths import at_the_most, known_before, more_than, only_extents, overflows, polynomial_of, relevant, worked_out
-from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, by_all, concurrent, every, exits, has_barrier, leavers, leaving, other_threads
+from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, by_all, concurrent, every, exits, has_barrier, leavers, leaving, other_threads, past
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
 from kir.analysis.proof.stored import before, filled, reached
@@ -108,11 +108,11 @@ def _kernels(program: n.Program) -> Callable[[str], _Kernel]:
     return of
 
 
-def of_widths(program: n.Program) -> tuple[KernelProof, ...]:
+def of_widths(program: n.Program, steps: bool = False) -> tuple[KernelProof, ...]:
     """Of every kernel only whether the indices that it computes fit their dtype: for a program as it was written, before its normal form, whose arithmetic
-    is exact, leaves no trace of the width in which an index was computed."""
+    is exact, leaves no trace of the width in which an index was computed. With `steps` what a loop counts to when it ends is an index too."""
     extents = only_extents(program)
-    return tuple(KernelProof(k.name, tuple(_Widths(program, k, frozenset()).of(extents))) for k in program.kernels)
+    return tuple(KernelProof(k.name, tuple(_Widths(program, k, frozenset()).of(extents, steps))) for k in program.kernels)
 
 
 class _Kernel:
@@ -564,7 +564,7 @@ class _Widths(_Kernel):
         self.walk = Walk(self.program, self.kernel, frozenset())
         return self.walk
 
-    def of(self, extents: frozenset[tuple[object, ...]]) -> Iterator[Obligation]:
+    def of(self, extents: frozenset[tuple[object, ...]], steps: bool) -> Iterator[Obligation]:
         """What is computed on the way to each access, but for the sizes of tensors."""
         for gap in self.walk.gaps:
             if "bounds" in gap.kinds:
@@ -573,6 +573,7 @@ class _Widths(_Kernel):
         for a in accesses(self.walk.items):
             there = (*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask)
             asked_of += [(compared("ge", i, const(0, dtype_of(i.type))), a.place, there) for i in a.index]
+        asked_of += [(compared("ge", e, const(0, dtype_of(e.type))), place, held) for e, place, held in past(self.walk.items)] if steps else []
         for claim, place, holding in asked_of:
             self._note(fitted(self.base, holding, claim, self.steps), place, holding)
         self.wraps = {e: at for e, at in self.wraps.items() if polynomial_of(e) not in extents}

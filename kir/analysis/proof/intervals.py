@@ -186,6 +186,15 @@ def accesses(items: tuple[Item, ...]) -> Iterator[Access]:
     return (i for i in every(items) if isinstance(i, Access))
 
 
+def past(items: tuple[Item, ...]) -> Iterator[tuple[n.Expr, Place, tuple[Holding, ...]]]:
+    """What loops in steps of two and more count to behind each of their trips, with their place and what holds in the trip."""
+    for x in every(items):
+        step = int_value(x.place.stmt.step) if isinstance(x, Loop) and isinstance(x.place.stmt, n.For) else None
+        if step is not None and step > 1 and isinstance(x, Loop) and isinstance(x.runs, n.Binary):
+            counted = build.compare("ge", x.count, const(0, dtype_of(x.count.type)))
+            yield build.add(x.runs.a, const(step, dtype_of(x.runs.a.type))), x.place, (*x.place.holding, counted, x.runs)
+
+
 def concurrent(items: tuple[Item, ...], left: bool = False) -> list[Pair]:
     """The pairs of accesses inside a loop over threads that may come at the same time; `left`: some threads may end at one of the items, others not."""
     out: list[Pair] = []

@@ -4,21 +4,23 @@
 
 A problem states claims (`kir.problem.schema.Claims`); that its inputs arrive at its outputs, and that no untested way leaves work out, is derived.
 
-Order: flow, tiles, compensation, arithmetic, ways, not_finite, elsewhere, untested_barriers, searched, reals, outcomes.
+Order: flow, tiles, compensation, arithmetic, ways, drawn, not_finite, elsewhere, untested_barriers, searched, reals, outcomes.
 """
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case, naive_of, tensor_names
 from kir.gate.claims.arithmetic import last, sums, unkept
+from kir.gate.claims.drawn import never_drawn
 from kir.gate.claims.elsewhere import elsewhere
 from kir.gate.claims.flow import Flow, Key, is_tensor
 from kir.gate.claims.not_finite import dropped_beside, dropped_of
 from kir.gate.claims.outcomes import JUDGED, unseen
-from kir.gate.claims.searched import beside_problem, beside_program, beside_sizes, beside_ways, own_of_problem, ranges_of, special_cases
+from kir.gate.claims.searched import beside_problem, beside_program, beside_sizes, beside_ways, listed, own_of_problem, ranges_of, special_cases
 from kir.gate.claims.untested_barriers import untested_barriers
 from kir.gate.claims.ways import LeftOut, right_on, untaken
 from kir.interp.state.coverage import Place
@@ -49,8 +51,9 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
         words += [f"the loop {var} does not go as far as {_words(sorted(sizes - still))}" for key, still in _reach(other, problem).items()
                   for var, sizes in ((key[1], loops.get(key, frozenset())),) if sizes - still]
         return words or [d.message for d in broken(other, problem, names, derived=False)]
-    mine = {theirs: own for own, theirs in names.items()}
-    if left_out := tuple(untaken(program, flow, cases, reached, lost, lambda: special_cases(problem, cases))):
+    mine, never = {theirs: own for own, theirs in names.items()}, partial(never_drawn, program, problem, names)
+    if left_out := tuple(untaken(program, flow, cases, reached, lost, lambda: chain(special_cases(problem, cases), listed(program, problem, cases)),
+                                 never=never)):
         return left_out
     if found := list(elsewhere(program, problem, names, cases, lambda out: last(flow, flow.live(mine[out]), mine[out]) if out in mine else "")):
         return tuple(found)
@@ -58,7 +61,7 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
         return tuple(found)
     judges = [(own, _flow(own), tensor_names(own, problem, {})) for own in naive_of(problem)]
     return tuple(unseen(program, flow, names, judges, cases, reached, lambda: beside_problem(program, problem, cases), ranges_of(problem),
-                        lambda: own_of_problem(problem, cases)))
+                        lambda: own_of_problem(problem, cases), lambda: listed(program, problem, cases), never))
 
 
 def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reached: Mapping[Place, int], whole: bool = True) -> tuple[Diagnostic, ...]:

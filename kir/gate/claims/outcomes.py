@@ -70,10 +70,10 @@ Further = Callable[[], Iterator[Case]]
 
 def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Sequence[tuple[n.Program, Flow, Mapping[str, str]]], cases: Sequence[Case],
            reached: Mapping[Place, int], further: Further, ranges: Mapping[str, Range] = MappingProxyType({}),
-           rest: Further = lambda: iter(())) -> Iterator[Diagnostic]:
+           rest: Further = lambda: iter(()), last: Further = lambda: iter(()), never: Callable[[Way], bool] = lambda way: False) -> Iterator[Diagnostic]:
     """KIR-G146 for each outcome that data or large sizes decide, that no case has, and of which nothing shows that the program is right there; and for what
     is decided otherwise than it should be for inputs that no case has. `names` gives the tensor of a parameter, of the program as of the one that it is
-    judged by; `further` draws inputs on which that one is right, `rest` those for what these leave open; `ranges` are those of elements of some tensors."""
+    judged by; `further` draws inputs on which that one is right, `rest` and `last` those for what these leave open; `ranges` are those of elements."""
     known = {alike for judge in judges for _, sign in _outcomes(*judge) for alike in _alike(sign)}
     signs = [(way, sign) for way, sign in _outcomes(program, flow, names) if sign not in known]
     asked = [way for way, _ in signs]
@@ -99,14 +99,14 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
             if right_on(other, cases[:so_many]) and (not _meets_others(way) or without_hazards(other, cases)):
                 return False
         return not right_smaller(program, way, cases)
-    left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED)]
+    left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED) and not never(way)]
     open_ids -= _told(program, left, cases[CASES:])  # where something would be refused, all tests count that would tell
     left = [way for way in left if id(way) in open_ids]
     of_data = [way for way, sign in signs[:MOST_FORCED] if id(way) not in open_ids and _by_number(sign)
                and (way.kernel in functions or flow.sources(way.cond, way.kernel) & tensors)]
     told = None if left else next((way for way in of_data if doubtful(way, 1)), None)
     wrong, elsewhere = dict[int, str](), ""
-    for draws, most in ((further, SEARCHED if left else SEARCHED / 2), (rest, SEARCHED)):
+    for draws, most in ((further, SEARCHED if left else SEARCHED / 2), (rest, SEARCHED), (last, math.inf)):
         spent, again = 0.0, not elsewhere and any(id(way) in open_ids - wrong.keys() for way in left)
         for case in draws() if again or (told is not None and draws is further) else ():
             if (spent := spent + _seconds(program, case)) > most:
@@ -118,7 +118,7 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
                 wrong |= dict.fromkeys(went, fault)
             else:
                 elsewhere = elsewhere or fault
-            if elsewhere or (left and all(id(way) in wrong or (draws is rest and id(way) not in open_ids) for way in left)):
+            if elsewhere or (left and all(id(way) in wrong or (draws is not further and id(way) not in open_ids) for way in left)):
                 break
     found = [way for way in left if id(way) in open_ids and (id(way) in wrong or solvable(_whole(way.cond, lets.get(way.kernel, {})), way.holds))]
     for way in found:

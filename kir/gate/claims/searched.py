@@ -16,7 +16,7 @@ from kir.gate.inputs.kinds import KINDS, PEAKED
 from kir.gate.inputs.sets import stretched
 from kir.gate.inputs.turns import about, turns
 from kir.gate.inputs.ways import sizes_for
-from kir.gate.shapes import of_programs, solved
+from kir.gate.shapes import MOST_ELEMENTS, of_problem, of_programs, solved
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType
@@ -34,6 +34,8 @@ LONG = 8192
 """A size along which something little is much together."""
 MISSING_SECONDS, NAMED = 12.0, 2
 """Seconds, as they are foreseen, of runs at sizes that were left out before; and sizes for one way."""
+LISTED_SECONDS = 12.0
+"""The same of runs at shapes of a problem that were left out for their time, where something would be refused that they may show."""
 POWERS = (4, 8, 12, -8, -16, 16, 24)
 """Powers of two that inputs are multiplied by."""
 
@@ -72,6 +74,21 @@ def own_of_problem(problem: Problem, cases: Sequence[Case]) -> Iterator[Case]:
                 case = ProblemCase(problem, first.at, name, 0, problem.inputs(first.at, 0, name), first.names)
                 if right(naive[0], replace(case, names=theirs)):
                     yield case
+
+
+def listed(program: n.Program, problem: Problem, cases: Sequence[Case]) -> Iterator[Case]:
+    """A problem's distributions at shapes of its own that no case has, those first that are foreseen to be quick, as far as `LISTED_SECONDS` go."""
+    own = [c for c in cases if isinstance(c, ProblemCase)]
+    had = {tuple(sorted(c.sizes.items())) for c in own}
+    left = [s for s in problem.shapes_for(program) if own and "timed" not in s.tags and elements_of(problem, s) <= MOST_ELEMENTS
+            and tuple(sorted(s.sizes.items())) not in had]
+    sizes = of_problem(program, problem, own[0].names) if left else None
+    foreseen = predicted(program, [sizes.own(dict(s.sizes)) for s in left]).seconds if sizes is not None else ()
+    spent, quick_first = 0.0, sorted(zip(map(float, foreseen), left, strict=True), key=lambda one: one[0])
+    for name, (seconds, s) in product(problem.distributions, quick_first):
+        if (spent := spent + seconds) > LISTED_SECONDS:
+            return
+        yield ProblemCase(problem, s, name, 0, problem.drawn(s, 0, name), own[0].names)
 
 
 def special_cases(problem: Problem, cases: Sequence[Case]) -> list[Case]:

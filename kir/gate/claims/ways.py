@@ -82,7 +82,8 @@ class LeftOut:
 
 
 def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapping[Place, int], lost: Lost,
-            special: Callable[[], Sequence[Case]] | None, most: int = MOST_CASES, missing: LeftOut | None = None) -> Iterator[Diagnostic]:
+            special: Callable[[], Iterator[Case]] | None, most: int = MOST_CASES, missing: LeftOut | None = None,
+            never: Callable[[Way], bool] = lambda way: False) -> Iterator[Diagnostic]:
     """The ways that leave something out and that no case takes, and those without which something is left out and that no case takes (KIR-G134), but for
     those that can be taken by nothing. `reached` is what the cases were seen to reach of branches. What data decide may be decided otherwise by inputs
     that the problem does not draw: the `special` ones, which are asked for where something would be refused, and judge it; without such, what data decide is
@@ -103,7 +104,7 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
             suspects.append((way, f"no test takes this way, and without it {gone[0]}"))
     watched = [way for way, _ in suspects if not isinstance(way.node, n.If)]
     seen = taken(program, watched, cases, most=most) if watched else set[int]()
-    left = [(way, said) for way, said in suspects if id(way) not in seen]
+    left = [(way, said) for way, said in suspects if id(way) not in seen and not never(way)]
     of_data = [way for way, _ in left if flow.sources(way.cond, way.kernel) & tensors]
     wrong: dict[int, str] = {}
     around = branches_around(program)

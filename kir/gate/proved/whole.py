@@ -32,7 +32,7 @@ def with_whole_barriers(program: n.Program, proofs: tuple[KernelProof, ...]) -> 
 
 def with_widths(proofs: tuple[KernelProof, ...], written: n.Program) -> tuple[KernelProof, ...]:
     """What is decided of a program, with what is decided of the widths of indices in the program as it was written."""
-    own = {p.kernel: p.obligations for p in of_widths(written)}
+    own = {p.kernel: p.obligations for p in of_widths(written, steps=True)}
     return tuple(replace(p, obligations=(*(o for o in p.obligations if o.kind != "overflow"), *own[p.kernel])) if p.kernel in own else p for p in proofs)
 
 

@@ -116,7 +116,11 @@ class Driver:
             self.cuda.memcpy_dtod_async(to, source, size, self.stream)
 
     def fill(self, pointer: int, pattern: bytes, count: int) -> None:
-        """`count` elements of 1, 2 or 4 bytes, on the stream."""
+        """`count` elements of 1, 2, 4 or 8 bytes, on the stream."""
+        if len(pattern) == 8 and count:
+            for k in (0, 4):
+                self.more.fill_apart(pointer + k, 8, int.from_bytes(pattern[k:k + 4], "little"), count)
+            return
         kinds = {1: self.cuda.memset_d8_async, 2: self.cuda.memset_d16_async, 4: self.cuda.memset_d32_async}
         if count:
             with self._named():

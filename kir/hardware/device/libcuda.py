@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, byref, c_char_p, c_int, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 COOPERATIVE, CLUSTER, DEPENDENT = 2, 4, 6
@@ -116,6 +116,10 @@ class Libcuda:
         config = _Config((c_uint * 3)(x, y, z), (c_uint * 3)(threads, 1, 1), shared, self.stream, attributes, count)
         pointers = (c_void_p * max(len(values), 1))(*(ctypes.cast(byref(v), c_void_p) for v in values))
         self("cuLaunchKernelEx", byref(config), function, pointers, None)
+
+    def fill_apart(self, pointer: int, pitch: int, value: int, count: int) -> None:
+        """`count` words of 4 bytes, `pitch` bytes apart, on the stream."""
+        self("cuMemsetD2D32Async", c_uint64(pointer), c_size_t(pitch), c_uint(value), c_size_t(1), c_size_t(count), self.stream)
 
     # ----------------------------------------------------------------------------------------------------------------- graphs
     def begin_graph(self) -> None:

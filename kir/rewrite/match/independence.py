@@ -451,7 +451,7 @@ def _apart_by_trying(program: n.Program, path: Path, loop: n.For, name: str) -> 
     budget, done = MOST_CASES, set[object]()
     for (where, _, writes), place in sorted(zip(touched, moving, strict=True), key=lambda x: not x[0][2]):
         names = {loop.var.name: loop.var, **outer, **{x.name: x for e in place for x in walk(e) if isinstance(x, n.Var)}}
-        conditions = _conditions(program, where, names)
+        conditions = _conditions(program, where, names, writes)
         if (place, tuple(conditions)) in done:
             continue
         done.add((place, tuple(conditions)))
@@ -489,8 +489,8 @@ def _alike(dim: Sequence[Mapping[build.Monomial, int]], moving: set[str]) -> set
     return {m for m, _ in same if not any(names_read(a) & moving for a in m)}
 
 
-def _conditions(program: n.Program, where: Path, names: Mapping[str, n.Var]) -> list[n.Expr]:
-    """What holds at a statement by the branches and loops around it, of these names alone."""
+def _conditions(program: n.Program, where: Path, names: Mapping[str, n.Var], writes: bool) -> list[n.Expr]:
+    """What holds at a statement by the branches and loops around it, and by the mask of a store that writes, of these names alone."""
     out: list[n.Expr] = []
     for p, s in enclosing(program, where):
         if isinstance(s, n.If):
@@ -498,6 +498,11 @@ def _conditions(program: n.Program, where: Path, names: Mapping[str, n.Var]) -> 
             out += _conjuncts(s.cond) if inside == "then" else [build.unary("not", s.cond)]
         elif isinstance(s, n.For):
             out += [build.compare("le", s.lo, s.var), build.compare("lt", s.var, s.hi)]
+    store = node_at(program, where)
+    if writes and isinstance(store, n.Store) and store.mask is not None and isinstance(store.mask.type, DType):
+        out += _conjuncts(store.mask)
+    only: dict[str, n.Expr] = {a.name: build.const(0) for k in program.kernels if k.name == where[0] for a in k.grid if build.is_const(a.extent, 1)}
+    out = [substitute(c, only) for c in out]
     return [c for c in out if names_read(c) <= set(names) and not any(isinstance(x, (n.Load, n.Call)) for x in walk(c))]
 
 

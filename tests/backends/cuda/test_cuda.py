@@ -68,6 +68,15 @@ def test_only_used_device_functions_are_written(cuda: Backend) -> None:
     assert "Y[static_cast<long long>(i) * 64 + t] = X[static_cast<long long>(i) * 64 + t] * 2.0f;" in text
 
 
+@pytest.mark.parametrize(("narrow", "wide", "wraps"), [
+    ("u16", "i32", True), ("u32", "i64", True), ("u8", "i32", False), ("i16", "i32", False), ("u16", "i64", False)])
+def test_a_product_of_widened_numbers_wraps_as_the_program_says(cuda: Backend, narrow: str, wide: str, wraps: bool) -> None:
+    """nvcc takes a signed product of numbers of which it knows that they are not negative to be none: found on the device."""
+    p = parse_program(f"kir 1\nprogram p\n  in X: {narrow}[32]\n  out Y: {wide}[32]\nkernel main grid (b: 1) threads 32\n  for t in 0..32 parallel thread\n"
+                      f"    let v = cast(X[t], {wide})\n    Y[t] = max(v * cast(X[31 - t], {wide}), 3:{wide})\n", "p.kir")
+    assert ("static_cast<unsigned" in cuda.emit(p).text) is wraps
+
+
 def test_no_thread_uses_an_mbarrier_before_it_is_initialized(cuda: Backend) -> None:
     text = cuda.emit(asynchronous("a box for the whole CTA")).text
     order = re.findall(r"mbar_init\(&|__syncthreads|mbar_arrive_expect\(&|mbar_try_wait\(&", text)

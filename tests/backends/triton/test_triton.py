@@ -19,6 +19,7 @@ from kir.ir.binding import Binding
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import For, Mma, Store
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.learning.optimize.hosts.read_back import for_readers
 from kir.rewrite.meaning import difference
 from kir.surface import Artifact, Backend, CompiledKernel, Image, ShowingBackend, backend
@@ -268,6 +269,18 @@ def test_a_reduction_without_a_word_of_its_own_brings_its_combine_function(trito
     text = triton.emit(parse_program(body(f"let m = reduce({value}, axis=0, op={op})\nY[i] = cast(m, f32)"), "p.kir")).text
     (name,) = {line.split()[1].partition("(")[0] for line in text.splitlines() if line.startswith("def ") and line.endswith("(a, b):")}
     assert f"    return {combine}" in text and f", 0, {name})" in text
+
+
+@pytest.mark.parametrize(("op", "dtype"), [("max", "i32"), ("min", "f64"), ("max", "bf16")])
+def test_extremes_along_a_tile_bring_a_function_of_their_own(triton: Backend, tmp_path: Path, op: str, dtype: str) -> None:
+    """Triton 3.6 takes no function of its own where values are combined; of bf16 its extremes give f32."""
+    p = parse_program(f"kir 1\nprogram p\n  in X: {dtype}[64]\n  out Y: {dtype}[64]\nkernel main grid (i: 1) threads 32\n"
+                      f"  Y[0 +: 64] = scan(X[0 +: 64], axis=0, op={op})\n")
+    assert f"return tl.{op}imum(a, b)" in triton.emit(p).text
+    again = ROUND_TRIPS["triton"].read_back(p, tmp_path)
+    assert not again.functions and f"op={op}" in program_text(again)
+    arrays, scalars = random_inputs(p, {}, 0)
+    assert not difference(run(p, arrays, scalars), run(again, arrays, scalars))
 
 
 READ_TWICE = """kir 1

@@ -21,7 +21,8 @@ from tests.frontends.reading import opaque
 from tests.programs import from_source
 from tests.round_trips import CUDA
 
-TYPES = {"half": "f16", "__nv_bfloat16": "bf16", "wmma::precision::tf32": "f32", "float": "f32"}
+TYPES = {"half": "f16", "__nv_bfloat16": "bf16", "wmma::precision::tf32": "f32", "float": "f32", "signed char": "i8", "unsigned char": "u8",
+         "int": "i32"}
 SIZES = {"M": 32, "N": 16, "K": 32}
 
 
@@ -84,7 +85,8 @@ __global__ void product(const {kind}* A, const {kind}* B, {self.into}* C, int M,
 
 PRODUCTS = [Product("half", "float"), Product("half", "float", "row", "col"), Product("half", "float", "col", "row"),
             Product("half", "half", "col", "col", False), Product("__nv_bfloat16", "float", "row", "col", False), Product("__nv_bfloat16", "float"),
-            Product("wmma::precision::tf32", "float", "row", "col", False), Product("wmma::precision::tf32", "float", "col", "row", False)]
+            Product("wmma::precision::tf32", "float", "row", "col", False), Product("wmma::precision::tf32", "float", "col", "row", False),
+            Product("signed char", "int", "row", "col"), Product("signed char", "int", "col", "row"), Product("unsigned char", "int", "row", "col", False)]
 
 
 @pytest.mark.parametrize("case", PRODUCTS, ids=lambda p: f"{TYPES[p.of]}-{p.into}-{p.a}-{p.b}-{'shared' if p.shared else 'global'}")
@@ -98,7 +100,7 @@ def test_a_product_of_fragments_is_a_product(case: Product, tmp_path: Path) -> N
     wanted = 2 * ((a.T if case.a == "col" else a) @ (b.T if case.b == "col" else b))
     assert np.abs(found.outputs["C"].astype(np.float64) - wanted).max() <= 4e-3 * np.abs(wanted).max()
     loads = {x.fn for k in p.kernels for x in walk(k) if isinstance(x, n.Call)} & {"ldmatrix", "mma_sync"}
-    assert loads == ({"ldmatrix", "mma_sync"} if case.shared else {"mma_sync"})
+    assert loads == ({"ldmatrix", "mma_sync"} if case.shared and case.into != "int" else {"mma_sync"})
     assert difference(found, interpreted(CUDA.read_back(normalize(p), tmp_path), SIZES), "approximate") == ""
 
 

@@ -361,6 +361,35 @@ def test_the_size_of_a_warp_is_a_number(tmp_path: Path) -> None:
     assert run(p, {}, {}).outputs["param_0"].tolist() == [32, 33, 34, 35]
 
 
+def test_all_bits_but_the_sign_of_a_number_below_zero(tmp_path: Path) -> None:
+    text = text_of("sums")
+    start, end = text.index("{", text.index(".entry")), text.rindex("}")
+    body = """{ .reg .b32 %r<6>; .reg .b64 %rd<9>;
+    ld.param.u64 %rd1, [sums_param_0]; ld.param.u64 %rd2, [sums_param_1]; mov.u32 %r1, %ctaid.x; mul.wide.s32 %rd3, %r1, 8;
+    add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3; ld.global.u64 %rd6, [%rd4]; and.b64 %rd7, %rd6, 9223372036854775807;
+    cvt.u32.u64 %r2, %rd6; and.b32 %r3, %r2, 2147483647; bfe.u32 %r4, %r2, 0, 31; xor.b32 %r5, %r3, %r4; cvt.u64.u32 %rd8, %r5; add.s64 %rd7, %rd7, %rd8;
+    cvt.u64.u32 %rd8, %r3; add.s64 %rd7, %rd7, %rd8; st.global.u64 [%rd5], %rd7; ret; """
+    program = bound(tmp_path, "sums", text[:start] + body + text[end:], """kernel = "sums"
+sizes = ["M"]
+grid = ["M"]
+[metas]
+threads_x = 1
+[scalars]
+param_2 = "M"
+[tensors.param_0]
+name = "X"
+shape = ["M"]
+dtype = "i64"
+[tensors.param_1]
+name = "Y"
+shape = ["M"]
+dtype = "i64"
+""")
+    x = np.array([-5, 5, -(1 << 63), (1 << 40) - 1, 1 << 31, -(1 << 31)], np.int64)
+    want = (x & 0x7FFFFFFFFFFFFFFF) + (x & 0x7FFFFFFF)
+    assert (run(program, {"X": x}, {}).outputs["Y"] == want).all()
+
+
 BOTH = """.version 9.0
 .target sm_90a
 .address_size 64
@@ -400,7 +429,7 @@ $L__1:
 
 
 def test_a_tensor_that_is_reached_by_a_map_and_by_its_address_is_one(tmp_path: Path) -> None:
-    program = bound(tmp_path, "both", BOTH, """kernel = "both"
+    program = bound(tmp_path, "both", BOTH.replace(" s[128]", " $s$0[128]").replace("%r3, s;", "%r3, $s$0;"), """kernel = "both"
 sizes = ["M"]
 grid = ["ceildiv(M, 8)"]
 [metas]

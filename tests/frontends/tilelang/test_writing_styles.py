@@ -522,3 +522,62 @@ def test_a_function_that_a_condition_of_the_binding_makes_another_kernel_is_read
     assert opaque(read(tmp_path / "source.py"))[0].startswith("it is another kernel where")
     records = {r["kernel"]: r["state"] for r in examine(tmp_path / "source.py", frozenset(), lambda name: None)}
     assert records == {f"kernel where {label}": "equal" for label, _ in sides}
+
+
+HINTED = """
+AHEAD = '''
+// 128 bytes
+__device__ __forceinline__ int ahead(const void* at) {
+    asm volatile("prefetch.global.L2 [%0];" : : "l"(__cvta_generic_to_global(at)) : "memory");
+    return 0;
+}
+'''
+@T.prim_func
+def kernel(X: T.Tensor((8, 64), "float32"), scale: T.Tensor((), "float32"), Y: T.Tensor((8, 64), "float32")):
+    with T.Kernel(1, threads=32) as b:
+        T.import_source(AHEAD)
+        tid = T.get_thread_binding()
+        for row in T.serial(8):
+            if row + 1 < 8 and tid % 16 == 0:
+                T.call_extern("int32", "ahead", T.address_of(X[row + 1, tid * 2]))
+            for j in T.serial(2):
+                Y[row, tid * 2 + j] = T.call_extern("float32", "__expf", X[row, tid * 2 + j]) * scale[()]
+"""
+
+
+def test_functions_of_cuda_source_that_are_one_asm_are_read_and_written(tmp_path: Path) -> None:
+    def inputs(rng: np.random.Generator) -> Arrays:
+        return {"X": rng.standard_normal((8, 64)).astype(F32), "scale": np.array(3.0, F32)}
+
+    means_what_it_says_and_is_read_back(Kernel(HINTED, inputs, lambda a: {"Y": np.exp(a["X"]) * a["scale"]}), tmp_path)
+    program = read(written(tmp_path, HINTED))
+    text = backend("tilelang").emit(program).text
+    assert "T.import_source(" in text and "kir_prefetch_l2" in text and '"__expf"' in text and "scale[()]" in text
+    assert same_program(program, TileLangFrontend().parse_text(tmp_path / "again.py", text, "kernel"))
+    for old, new, why in (("    return 0;", "    for (;;) {}", "CUDA source that is put in front"), ("prefetch.global.L2 [%0]", "bra NEXT", "inline asm"),
+                          (': : "l"(__cvta', ': "=r"(out) : "l"(__cvta', "CUDA source that is put in front"),
+                          ('"ahead", T', '"other", T', "a function of CUDA source")):
+        assert any(why in reason for reason in opaque(read(written(tmp_path, HINTED.replace(old, new))))), new
+
+
+def test_what_a_branch_says_of_a_place_in_shared_memory_is_known_in_it(tmp_path: Path) -> None:
+    source = """
+def factory(count, threads):
+    @T.prim_func
+    def kernel(X: T.Tensor((count,), "float32"), Y: T.Tensor((count,), "float32")):
+        with T.Kernel(1, threads=threads) as b:
+            held = T.alloc_shared((count,), "float32")
+            T.copy(X, held)
+            tid = T.get_thread_binding()
+            for share in T.serial(T.ceildiv(count, threads)):
+                item = threads * share + tid
+                if item < COUNT:
+                    other = item ^ 1
+                    if item < other and (item > 2 and held[item] > held[other]):
+                        Y[item] = held[item]
+    return kernel
+"""
+    inside = read(written(tmp_path, source.replace("COUNT", "count")))
+    assert "& held[item] > load(held[other] where" in program_text(inside)
+    outside = read(written(tmp_path, source.replace("COUNT", "count + 1")))
+    assert "load(held[item] where" in program_text(outside)

@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.frontends.triton.frontend import TritonFrontend
+from kir.ir.rules.verify import verify
+from kir.learning.corpus.roundtrip.equal import same_program
+from kir.surface import backend
 from tests.frontends.reading import opaque
 from tests.frontends.triton.reading import execute, read, written_back
 
@@ -217,3 +221,95 @@ def test_the_order_of_an_atomic_may_be_a_meta(tmp_path: Path) -> None:
     assert "sem=MODE" in text and "eviction_policy=KEPT" in text
     with pytest.raises(KirError, match="'strong', and the order of an atomic is meant"):
         execute(tmp_path, ORDERED, given, metas={"MODE": "strong", "KEPT": ""})
+
+
+UNLIKE = """
+@triton.jit
+def step(at, total, N: tl.constexpr):
+    return total + tl.sum(tl.load(at), axis=0) / N
+
+@triton.jit
+def halved(at, G: tl.constexpr):
+    return tl.load(at + tl.cast(G, tl.int32) // 2)
+
+@triton.jit
+def spread(at, rows, cols):
+    return tl.sum(tl.load(at + rows * 8 + cols), axis=1)
+
+def late(x, y, BLOCK: tl.constexpr):
+    at = x + tl.arange(0, BLOCK)
+    tl.store(y, step(at, 0.0, BLOCK) + halved(x, BLOCK - 4))
+    tl.store(y + tl.arange(0, BLOCK), spread(x, tl.arange(0, BLOCK)[:, None], tl.arange(0, 8)[None, :]))
+
+late = triton.jit(late, do_not_specialize=["x"])
+
+@triton.jit
+def tiled(x, y, BLOCK: tl.constexpr):
+    tl.store(y + tl.arange(0, BLOCK), step(x + tl.arange(0, BLOCK), tl.zeros((BLOCK,), tl.float32), BLOCK))
+"""
+
+
+def test_a_kernel_that_is_compiled_below_itself_is_one_and_says_what_its_helpers_take(tmp_path: Path) -> None:
+    written_back(tmp_path, UNLIKE, "late")
+    assert [k.name for k in TritonFrontend().kernels(tmp_path / "source.py")] == ["late", "tiled"]
+    assert opaque(read(tmp_path, UNLIKE, "step"))  # one caller gives a number, another a tile
+    made = TritonFrontend().as_called(tmp_path / "source.py", "step")
+    assert made is not None and opaque(made) == [] and verify(made) == ()
+    assert "tl.cast(G, tl.int32) // 2" in written_back(tmp_path, UNLIKE, "halved")  # Python's own division would round down
+    assert '"tile[' in (text := written_back(tmp_path, UNLIKE, "spread")) and "=1]" in text and "[=1, " in text
+    other = UNLIKE.replace("late = triton.jit(late, do_not_specialize=[\"x\"])", "import jax as triton_like\nlate = triton_like.jit(late)")
+    (tmp_path / "source.py").write_text("import triton\nimport triton.language as tl\n" + other)
+    assert [k.name for k in TritonFrontend().kernels(tmp_path / "source.py")] == ["tiled"]
+
+
+COUNTED = """
+import torch
+
+@triton.jit
+def coordinates(at, D: tl.constexpr):
+    out = ()
+    for d in tl.static_range(D):
+        out = out + (tl.load(at + d),)
+    return out
+
+@triton.jit
+def length(parts, D: tl.constexpr):
+    total = tl.zeros(parts[0].shape, tl.float32)
+    for d in tl.static_range(D):
+        total += parts[d] * parts[d]
+    return total
+
+@triton.jit
+def kernel(x, y, D: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y + at, length(coordinates(x + at * D, D), D))
+
+def host(x):
+    y = torch.empty(x.shape[0], device=x.device)
+    kernel[(1,)](x, y, D=3, BLOCK=16)
+    return y
+"""
+
+
+def test_a_helper_is_read_under_the_launch_of_a_kernel_that_calls_it(tmp_path: Path) -> None:
+    for name in ("length", "coordinates"):
+        assert opaque(read(tmp_path, COUNTED, name)) != []
+        made = TritonFrontend().as_called(tmp_path / "source.py", name)
+        assert made is not None and opaque(made) == [] and verify(made) == ()
+        text = backend("triton").emit(made).text
+        assert same_program(made, TritonFrontend().parse_text(tmp_path / "again.py", text, name)) and (name != "length" or text.count("tile[=16]") == 3)
+    unlaunched = COUNTED[: COUNTED.index("def host")]
+    (tmp_path / "source.py").write_text("import triton\nimport triton.language as tl\n" + unlaunched)
+    assert TritonFrontend().as_called(tmp_path / "source.py", "length") is None
+
+
+def test_a_text_that_a_parameter_has_by_default_is_said_as_triton_takes_it(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(x, y, MODE: tl.constexpr = "twice", B: tl.constexpr = 64):
+    v = tl.load(x + tl.arange(0, B))
+    if MODE == "twice":
+        v = v * 2
+    tl.store(y + tl.arange(0, B), v)
+"""
+    assert "MODE: tl.constexpr = 'twice'," in written_back(tmp_path, source)  # under a word in quotes Triton makes a tensor of what is given by default

@@ -6,13 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kir.gate.cases import RelativeCase, relative_case
+from kir.gate.cases import RelativeCase, relative_case, tensor_names
 from kir.gate.claims import outcomes
+from kir.gate.claims.drawn import never_drawn
 from kir.gate.claims.flow import Flow
 from kir.gate.claims.ways import Way, taken
-from kir.ir.nodes import Program
+from kir.gate.claims.ways import ways as ways_of
+from kir.ir.nodes import If, Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text
+from kir.problem import load_problem
 
 HALVED = """kir 1
 program halved
@@ -108,3 +111,70 @@ def test_what_no_search_brings_about_may_be_drawn_by_the_problem(then: str, draw
     cases = [case(0.25), case(0.75)]
     found = list(outcomes.unseen(program, flow, names, [(judge, Flow(judge), names)], cases, {}, lambda: iter(()), rest=lambda: iter([case(drawn)])))
     assert [said in d.message for d in found] == ([True] if said else [])
+
+
+PARTED = """kir 1
+program parted
+  size G: i32
+  size T: i32
+  size N: i32
+  size K: i32
+  in A: f16[T, K]
+  in B: f16[G, N, K]
+  in offsets: i32[G + 1]
+  out C: f16[T, N]
+kernel main grid (pid: 132) threads 1
+  for g in 0..G
+    let first = offsets[g]
+    let rows = -first + offsets[g + 1]
+    let seen = max(first, 0)
+    let height = max(rows, 0)
+    let far = {asked}
+    for t in (pid + seen) % 132..height * N step 132
+      C[first + t // N, t % N] = 0.0:f16 where t // N < rows & t // N < T clip
+"""
+
+
+@pytest.mark.parametrize("asked, never", [("0", {"~(first >= 0)", "~(rows >= 0)", "t // N < rows & ~(t // N < T)"}),
+                                          ("max(rows, 1)", {"~(first >= 0)", "~(rows >= 0)", "t // N < rows & ~(t // N < T)"}),
+                                          ("min(offsets[G], T)", {"~(first >= 0)", "~(rows >= 0)", "t // N < rows & ~(t // N < T)", "T < offsets[G]"})])
+def test_what_no_draw_of_a_partition_brings_about_is_not_asked(asked: str, never: set[str]) -> None:
+    """Elements lie from zero to what is parted, none before the one ahead of it; an empty piece, and one of a single thing, are drawn."""
+    problem, program = load_problem("gemm_grouped"), parse_program(PARTED.format(asked=asked))
+    names = tensor_names(program, problem, {})
+    flow = Flow(program)
+    ways = [*(way for way, _ in outcomes._outcomes(program, flow, names)), *ways_of(program, flow)]
+    assert {outcomes._words(way) for way in ways if never_drawn(program, problem, names, way)} == never
+    assert not any(never_drawn(program, load_problem("gemm"), {}, way) for way in ways)
+
+
+GROUPS = """kir 1
+program groups
+  size G: i32
+  size T: i32
+  in X: f32[T]
+  in offsets: i32[G + 1]
+  out Y: f32[T]
+kernel main grid (g: G) threads 1
+  let first = offsets[g]
+  let rows = -first + offsets[g + 1]
+  for i in 0..T
+    if {cond}
+      Y[i] = X[i]
+"""
+
+
+@pytest.mark.parametrize("cond, holds, never", [
+    ("rows < 0", True, True), ("rows >= 0", False, True), ("i < rows & i >= T", True, True), ("i < rows & ~(i < T)", True, True),
+    ("rows < 1", True, False),  # a group may be empty
+    ("rows < 0", False, False), ("first - offsets[g + 1] < 0", True, False),  # it has elements
+    ("i < rows & i >= G", True, False), ("i + 1 < rows & i + 2 >= T", True, False),  # all may be of one group
+    ("offsets[g + 1] - X_at < 0", True, False)])
+def test_parts_that_follow_one_another_are_neither_negative_nor_more_than_the_whole(cond: str, holds: bool, never: bool) -> None:
+    problem = load_problem("gemm_grouped")
+    program = parse_program(GROUPS.replace("{cond}", cond).replace("X_at", "offsets[g + 2 - 2]" if never else "cast(X[i], i32)"))
+    names = {"offsets": "offsets", "T": "T", "G": "G"}
+    found = [w for w in ways_of(program, Flow(program)) if w.holds == holds and isinstance(w.node, If)]
+    assert [never_drawn(program, problem, names, w) for w in found] == [never]
+    drawn_anyhow = load_problem("fmha_varlen")
+    assert not never_drawn(program, drawn_anyhow, {"offsets": "lengths"}, found[0]), "lengths follow no order"

@@ -288,6 +288,7 @@ kernel main grid (b: 1) threads 1
     {given}
 """
 STATE = {"more": "", "update": "      h[i] = h[i] * 0.5 + K[t, i]", "along": "o = o + h[i_1] * V[t, i_1]", "given": "O[t, 0] = o"}
+NEXT = "      pass\n    register next: f32[4] = 0.0\n    for j in 0..4\n      for i in 0..4\n        next[i] = next[i] + h[j] * K[t, i]"
 HELD = {
     "a row that each round goes along": ({}, True),
     "a row of which each round finds an element": ({"along": "if K[t, i_1] > 0.0\n        o = h[cast(K[t, i_1], i32)]"}, True),
@@ -298,6 +299,11 @@ HELD = {
     "elements that could be work items": ({"along": "O[t, 3 - i_1] = h[i_1]"}, False),
     "what each round begins anew": ({"update": "      h[i] = K[t, i] * 2.0"}, False),
     "rounds that give no results": ({"given": "H[0] = o"}, False),
+    "a number that is made of an element and goes back to it": ({"update": "      register x: f32 = h[i]\n      x = x + K[t, i]\n      h[i] = x"}, True),
+    "the next state, beside the one that it is computed from": ({"update": NEXT, "given": "O[t, 0] = o\n    for i_3 in 0..4\n      h[i_3] = next[i_3]"}, True),
+    "elements that wait for nothing": ({"update": NEXT.replace("h[j]", "h[i]"), "given": "O[t, 0] = o\n    for i_3 in 0..4\n      h[i_3] = next[i_3]"}, False),
+    "a row that is not needed once the state changes": ({"update": NEXT,
+                                                         "given": "O[t, 0] = o + next[1]\n    for i_3 in 0..4\n      h[i_3] = h[i_3] * 0.5"}, False),
     "sums that are only used at the end": ({"along": "pass", "given": "O[t, 0] = V[t, 0]\n  register all: f32 = 0.0\n  for i_2 in 0..4\n"
                                             "    all = all + h[i_2]\n  H[0] = all"}, False),
 }

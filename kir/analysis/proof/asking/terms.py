@@ -170,6 +170,8 @@ class Terms:
                 return self._quotient(e, self.sum(e.a), {(): 1 << places})
             case n.Binary() if e.op == "and" and (mask := _low_bits(e.b)) is not None:
                 return minus(self.sum(e.a), _times(self._quotient(e, self.sum(e.a), {(): mask + 1}), {(): mask + 1}))
+            case n.Binary() if e.op == "and" and (unit := _high_bits(e.b)) is not None:
+                return scaled(self._quotient(e, self.sum(e.a), {(): unit}), unit)
             case n.Binary() if e.op == "xor" and (flips := int_value(e.b)) is not None and 0 <= flips < 1 << (dtype_of(e.type).bits - 1):
                 return self._flipped(e, flips)
             case n.Binary() if e.op in ("floordiv", "mod", "ceildiv", "tdiv", "trem"):
@@ -417,6 +419,13 @@ class Terms:
 def _low_bits(e: n.Expr) -> int | None:
     value = int_value(e)
     return value if value is not None and value > 0 and value & (value + 1) == 0 else None
+
+
+def _high_bits(e: n.Expr) -> int | None:
+    """The least bit of a mask that keeps it and all above it."""
+    value = int_value(e)
+    unit = 0 if value is None else -value if value < 0 else (1 << dtype_of(e.type).bits) - value
+    return unit if value and unit > 0 and unit & (unit - 1) == 0 and (value < 0 or dtype_of(e.type).kind == "uint") else None
 
 
 def _without(m: Product, x: str) -> Product:

@@ -221,8 +221,8 @@ class Executable:
             count = layout.span
             if len(value) == 8 and value[:4] == value[4:]:
                 value, count = value[:4], 2 * count
-            if not isinstance(w.init, n.Const) or len(value) > 4:
-                raise error("KIR-G103", f"the initial value of workspace '{w.buffer.name}' is no pattern of 1, 2 or 4 bytes")
+            if not isinstance(w.init, n.Const) or len(value) > 8:
+                raise error("KIR-G103", f"the initial value of workspace '{w.buffer.name}' is no pattern of at most 8 bytes")
             out.append({"name": w.buffer.name, "pattern": value.hex(), "count": count})
         return out
 

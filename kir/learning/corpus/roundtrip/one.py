@@ -147,15 +147,15 @@ def _through(reader: Frontend, ref: KernelRef, path: Path, program: n.Program | 
 
 
 def _launched(reader: Any, ref: KernelRef, path: Path) -> n.Program | None:
-    """A kernel under the values of the first launch that its package shows, a helper under those of a kernel that calls it; None where the reader finds
+    """A kernel under the values of the first launch that its package shows, a helper as a kernel calls it; None where the reader finds
     none, or cannot read it so."""
     if not hasattr(reader, "instantiate") or not hasattr(reader, "launches"):
         return None
     try:
         found = reader.launches(path, ref.name)
         made: n.Program | None = reader.instantiate(path, ref.name, found[0].binding) if found else None
-        if not found and hasattr(reader, "under_callers_launch"):
-            made = reader.under_callers_launch(path, ref.name)
+        if not found and hasattr(reader, "as_called"):
+            made = reader.as_called(path, ref.name)
     except (KirError, RecursionError):
         return None
     return made

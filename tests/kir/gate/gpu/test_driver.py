@@ -6,6 +6,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kir.base.diagnostic import KirError
@@ -94,6 +95,9 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
             return f"{name} {dynamic_shared} {cluster}"
         def launch(self, function: str, grid: Any, threads: int, shared: int, values: Any, **how: Any) -> None:
             made.launched.append(("more", function, tuple(grid), threads, shared, how))
+        def fill_apart(self, pointer: int, pitch: int, value: int, count: int) -> None:
+            for k in range(count):
+                made._set(pointer + k * pitch, value.to_bytes(4, "little"))
         def forget_persisting(self) -> None:
             made.launched.append(("persisting",))
     monkeypatch.setattr(driver, "Libcuda", More)
@@ -118,6 +122,14 @@ def test_a_plain_kernel_is_launched_by_pycuda(cuda: Cuda) -> None:
     (mine,) = [x for x in cuda.launched if x[0] == "k" and len(x) == 6]
     assert mine[1:4] == ((2, 3, 1), (64, 1, 1), "LiBH") and mine[4][1:] == (7, True, 0x3C00) and mine[5] == 60000
     assert ("k", "MAX_DYNAMIC_SHARED_SIZE_BYTES", 60000) in cuda.launched and ("persisting",) in cuda.launched
+
+
+@pytest.mark.parametrize("value", [np.uint8(7), np.float16(1.5), np.float32(-0.0), np.float64(0.1), np.int64(-3)])
+def test_an_initial_value_of_any_width_fills_memory(cuda: Cuda, value: Any) -> None:
+    state = opened()
+    executor._fit(state, [{"name": "Y", "bytes": 64, "shift": 0}])
+    state.driver.fill(state.buffers["Y"].data, value.tobytes(), 5)
+    assert (np.frombuffer(state.driver.download(state.buffers["Y"].data, 5 * value.nbytes), value.dtype) == value).all()
 
 
 def test_data_lie_as_far_from_their_alignment_as_is_asked_between_guards_that_leave_no_byte_out(cuda: Cuda) -> None:

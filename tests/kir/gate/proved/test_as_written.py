@@ -17,7 +17,7 @@ __global__ void scale(const float* x, float* y, int m, int n) {
   int row = blockIdx.x;
   for (int k = threadIdx.x; k < n; k += 256) { PLACE; y[p] = x[p] * 2.f; }
 }
-void run(const float* x, float* y, int m, int n) { scale<<<m, 256>>>(x, y, m, n); }
+void run(const float* x, float* y, int m, int n) { assert(n <= 1 << 30); scale<<<m, 256>>>(x, y, m, n); }
 """
 
 
@@ -45,6 +45,15 @@ def test_an_offset_in_64_bits_fits_whatever_the_tensor_has_of_elements(tmp_path:
     assert done.verdict == "proved" and done.status("overflow") == "proved"
 
 
+@pytest.mark.parametrize(("test", "step", "fits"), [("", "k += 256", False), ("assert(n % 256 == 0); ", "k += 256", True), ("", "k += 1", True)])
+def test_what_a_loop_counts_to_behind_its_last_trip_is_an_index_too(tmp_path: Path, test: str, step: str, fits: bool) -> None:
+    """At 2^31 - 1 columns `k` is negative then, which is below `n`, and the loop goes on: no trip of the loop that is read has that."""
+    file = tmp_path / "scale.cu"
+    file.write_text(SCALE.replace("assert(n <= 1 << 30); ", test).replace("k += 256", step).replace("PLACE", WIDE))
+    done = kir.prove(str(file), 0)
+    assert done.verdict == "proved" and done.status("overflow") == ("proved" if fits else "refuted")
+
+
 WIDE, NARROW = "long long p = (long long)row * n + k", "int p = row * n + k"
 
 
@@ -67,7 +76,7 @@ def test_an_index_of_32_bits_is_refused_beside_one_of_64_and_else_said(tmp_path:
 
 def test_a_reference_for_small_sizes_alone_asks_for_no_width(tmp_path: Path) -> None:
     (tmp_path / "a.cu").write_text(SCALE.replace("PLACE", NARROW))
-    (tmp_path / "b.cu").write_text(SCALE.replace("PLACE", WIDE).replace("{ scale<<<", "{ if (m > 1000 || n > 1000) return; scale<<<"))
+    (tmp_path / "b.cu").write_text(SCALE.replace("PLACE", WIDE).replace("{ assert(n <= 1 << 30); scale<<<", "{ if (m > 1000 || n > 1000) return; scale<<<"))
     require_wide(*(kir.read(str(tmp_path / f"{name}.cu")).written for name in "ab"))
 
 

@@ -357,6 +357,22 @@ kernel main grid (i: T, g: G) threads 1
     assert done.status("race") == race and done.unsaid == given and done.verdict == race
 
 
+@pytest.mark.parametrize(("fact", "mask", "verdict"), [("N % 4 == 0", "-4", "proved"), ("N % 2 == 0", "-4", "refuted"), ("N % 4 == 0", "-2", "refuted")])
+def test_a_mask_that_keeps_the_upper_bits_is_a_multiple(fact: str, mask: str, verdict: str) -> None:
+    done = proved(parse_program(HEAD + f"""  size N: i32
+  in X: f32[N] align 16
+  out Y: f32[N]
+  fact N >= 4
+  fact {fact}
+kernel main grid (b: ceildiv(N, 32)) threads 32
+  @t for t in 0..32 parallel thread
+    if b * 32 + t < N
+      let v = X[((b * 32 + t) & {mask}) +: 4]
+      Y[b * 32 + t] = pick(v, 0) + pick(v, 3)
+"""))
+    assert done.verdict == verdict, done.findings
+
+
 def test_a_generic_program_is_refused() -> None:
     with pytest.raises(KirError) as refused:
         proved(parse_program("kir 1\nprogram p\n  meta B: int\n  size N: i32\n  out Y: f32[N]\nkernel main grid (b: N) threads B\n  Y[b] = 0.0\n"))

@@ -274,6 +274,7 @@ def test_sizes_of_64_bits_are_read_as_numbers_of_32_and_that_is_said(tmp_path: P
 @pytest.mark.parametrize(("old", "new", "verdict"), [
     ("", "", "proved"),
     ("reinterpret_cast<const float4*>(x)[i]", "*reinterpret_cast<const float4*>(x + 4 * i + 1)", "refuted"),
+    ("reinterpret_cast<const float4*>(x)[i]", "*reinterpret_cast<const float4*>(x + ((4 * i + 3) & ~3))", "proved"),
     ("i < n / 4) {", "4 * i + 6 < n) {\n    y += 2;", "refuted"),
 ])
 def test_neighbors_that_a_thread_touches_at_once_begin_at_a_multiple_of_their_size(tmp_path: Path, old: str, new: str, verdict: str) -> None:

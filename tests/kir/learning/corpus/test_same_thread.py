@@ -100,7 +100,8 @@ SAME = {
         "for t in 0..64 parallel thread\n  y[t] = cast(cast(cast(cast(n, u8), u16), i32), f32)",
         "for t in 0..64 parallel thread\n  y[t] = cast(cast(cast(n, u8), i32), f32)"),
     "an array of bytes that is one of numbers": (
-        "shared s: u8[256]\nview shared v: f16[128] at s\nview shared u: f32[64] at s\nfor t in 0..64 parallel thread\n  v[t] = h[t]\n  barrier()\n  y[t] = u[t]",
+        "shared s: u8[256]\nview shared v: f16[128] at s\nview shared u: f32[64] at s\n"
+        "for t in 0..64 parallel thread\n  v[t] = h[t]\n  barrier()\n  y[t] = u[t]",
         "shared s: f16[128]\nview shared u: f32[64] at s\nfor t in 0..64 parallel thread\n  s[t] = h[t]\n  barrier()\n  y[t] = u[t]"),
     "atomics of a CTA's own memory": (
         "shared s: i32[64] = 0\nfor t in 0..64 parallel thread\n  atomic_add(&s[n], 1, scope=cta)\n  barrier()\n  y[t] = cast(s[t], f32)",

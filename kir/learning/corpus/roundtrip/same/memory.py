@@ -27,8 +27,8 @@ class Dynamic(Exception):
 
 class Places:
     """What a walk through one kernel knows of memory. `placed` are places in arrays of several axes, each with its numbers and without; of them `rows` are
-    those whose numbers are taken to stay in their rows, and `wrapped` those that are what they are said to be only where some number stays in its row; `narrowly`
-    says for places in global memory, where they are named, which sums of 32 bits are taken not to overflow in them."""
+    those whose numbers are taken to stay in their rows, and `wrapped` those that are what they are said to be only where some number stays in its row;
+    `narrowly` says for places in global memory, where they are named, which sums of 32 bits are taken not to overflow in them."""
 
     def __init__(self, values: Table, memory: frozenset[str], body: n.Block, narrow: Mapping[str, DType], elsewhere: frozenset[Any] = frozenset()) -> None:
         self.t = values

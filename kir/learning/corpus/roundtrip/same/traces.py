@@ -16,10 +16,11 @@ from kir.base.instructions import table
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import canonical
-from kir.ir.types import DTYPES, I32, DType, dtype_of, shape_of
+from kir.ir.types import I32, DType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, walk
-from kir.learning.corpus.roundtrip.same.memory import WIDEST, Dynamic, Places, Unlisted, bits_of, flat, length
+from kir.learning.corpus.roundtrip.same.memory import WIDEST, Dynamic, Places, Unlisted, flat, length
 from kir.learning.corpus.roundtrip.same.values import Table, Value
+from kir.learning.corpus.roundtrip.same.widths import narrowest
 
 TURNS = 16
 """Turns of an unrolled loop that are followed one by one, at most."""
@@ -540,7 +541,7 @@ def same_trace(a: n.Program, b: n.Program) -> bool:
     values = Table()
     for one, other in zip(a.kernels, b.kernels, strict=True):
         try:
-            narrow = _narrow(one.body, other.body)
+            narrow = narrowest(one.body, other.body)
             first = _listed(values, one.body, narrow[0])
             first = _listed(values, one.body, narrow[0], first.seen)
             second = _listed(values, other.body, narrow[1], first.seen)
@@ -557,46 +558,6 @@ def _head(p: n.Program) -> n.Program:
     """A program without its kernels' bodies; what is written is read too or not, as those say."""
     params = tuple(replace(q, role="out") if q.role == "inout" else q for q in p.params)
     return replace(p, params=params, kernels=tuple(replace(k, body=()) for k in p.kernels))
-
-
-def _narrow(*bodies: n.Block) -> list[dict[str, DType]]:
-    """For each block its arrays, and those from outside, as unsigned numbers of the fewest bits that it, or of those from outside any, sees in them."""
-    found: list[dict[str, int]] = []
-    for body in bodies:
-        views = {x.buffer.name: x for s in body for x in walk(s) if isinstance(x, n.View)}
-        least: dict[str, int] = {x.name: x.dtype.bits for s in body for x in walk(s) if isinstance(x, n.Buffer) and x.name not in views and not (
-            x.dtype.is_bool or x.dtype.is_symbolic)}
-        for v in views.values():
-            root = v
-            while root.at.buffer.name in views:
-                root = views[root.at.buffer.name]
-            name = root.at.buffer.name
-            if v.buffer.dtype.is_bool or root.at.buffer.dtype.is_bool:
-                continue
-            least[name] = min(least.get(name, v.buffer.dtype.bits), v.buffer.dtype.bits, root.at.buffer.dtype.bits)
-        found.append(least)
-    _paired(found, bodies)
-    locals_ = [{x.buffer.name for s in body for x in walk(s) if isinstance(x, n.Alloc)} for body in bodies]
-    outside: dict[str, int] = {}
-    for least, own in zip(found, locals_, strict=True):
-        for name, bits in least.items():
-            if name not in own:
-                outside[name] = min(bits, outside.get(name, bits))
-    return [{name: DTYPES[f"u{bits}"] for name, bits in {**{k: v for k, v in least.items() if k in own}, **outside}.items() if f"u{bits}" in DTYPES}
-            for least, own in zip(found, locals_, strict=True)]
-
-
-def _paired(found: Sequence[dict[str, int]], bodies: Sequence[n.Block]) -> None:
-    """Gives shared arrays of as many bytes, in their order, what is the fewest bits that either block sees in them."""
-    arrays = [[x.buffer for s in body for x in walk(s) if isinstance(x, n.Alloc) and x.buffer.space == "shared"] for body in bodies]
-    if len({len(own) for own in arrays}) > 1:
-        return
-    for each in zip(*arrays, strict=True):
-        sizes = {bits_of(b) for b in each}
-        if len(sizes) == 1 and None not in sizes and all(b.name in least for b, least in zip(each, found, strict=True)):
-            bits = min(least[b.name] for b, least in zip(each, found, strict=True))
-            for b, least in zip(each, found, strict=True):
-                least[b.name] = bits
 
 
 def _listed(values: Table, body: n.Block, narrow: Mapping[str, DType], seen: Iterable[Any] = ()) -> Trace:
