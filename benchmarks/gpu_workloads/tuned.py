@@ -43,7 +43,7 @@ from kir.problem import load_problem
 from kir.problem.schema import evaluate
 from kir.surface import backend
 
-BUDGETS, SECONDS = {"tilelang": 4, "cuda": 12, "triton": 12}, 420.0
+BUDGETS, SECONDS = {"tilelang": 4, "cuda": 24, "triton": 12}, 420.0
 """Candidates that a search may measure at a shape, fewer where each takes a minute to compile, and how long all searches together may take."""
 LEAST = 4
 """The same of what was found before it was kept how many they were."""

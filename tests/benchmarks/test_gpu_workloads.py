@@ -356,9 +356,9 @@ def test_what_a_search_found_is_kept_and_of_one_that_did_not_end_the_fastest_and
     assert [(f["point"], f["verdict"]) for f in kept.values() if f["workload"] == "conv2d"] == [({"rows": 2}, "its gate did not end in time")]
     tuned.find(1.0)
     assert sorted(asked) == sorted([one["space"], other["space"], other["space"]])
-    monkeypatch.setitem(tuned.BUDGETS, "cuda", 20)
+    monkeypatch.setitem(tuned.BUDGETS, "cuda", 30)
     tuned.find(1.0, [one["space"]])
-    assert asked[3:] == [one["space"]] and {f["budget"] for f in json.loads((tmp_path / "FOUND").read_text()) if f["workload"] == "gdn"} == {20}
+    assert asked[3:] == [one["space"]] and {f["budget"] for f in json.loads((tmp_path / "FOUND").read_text()) if f["workload"] == "gdn"} == {30}
 
 
 def test_rows_that_another_machine_measured_are_taken_where_they_are_newer(tmp_path: Path) -> None:
