@@ -23,6 +23,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
@@ -402,14 +403,15 @@ def _beside(rows: list[dict[str, Any]]) -> list[str]:
 def _missed() -> Iterator[str]:
     """What binds where a figure is missed, what was tried there, and the fastest ways that were measured at each row."""
     kept = [json.loads(line) for line in WAYS.read_text().splitlines()] if WAYS.exists() else []
+    surface = cache(lambda space: find_space(space).surface)
     for limit in tomllib.loads(LIMITS.read_text()).get("tuned", ()):
         yield from ("", f"## {limit['of']}", "", f"**What binds.** {limit['binds'].strip()}", "", f"**What was tried.** {limit['tried'].strip()}")
         of = [tuple(cell.split()) for cell in limit["cells"]]
-        mine = [w for w in kept if (w["workload"], find_space(w["way"].split()[0]).surface) in of]
+        mine = [w for w in kept if (w["workload"], surface(w["way"].split()[0])) in of]
         if mine:
             yield from ("", "| shape | way | median | fastest reference | times as fast | measured |", "| --- | --- | ---: | --- | ---: | --- |")
-        for cell, row in dict.fromkeys(((w["workload"], find_space(w["way"].split()[0]).surface), w["row"]) for w in mine):
-            here = [w for w in mine if w["row"] == row and (w["workload"], find_space(w["way"].split()[0]).surface) == cell]
+        for cell, row in dict.fromkeys(((w["workload"], surface(w["way"].split()[0])), w["row"]) for w in mine):
+            here = [w for w in mine if w["row"] == row and (w["workload"], surface(w["way"].split()[0])) == cell]
             for w in sorted(here, key=lambda w: float(w["seconds"] / w["its"]))[:SHOWN]:
                 yield (f"| {row} | {w['way']} | {w['seconds'] * 1e6:.1f} us | {w['reference']} ({w['its'] * 1e6:.1f} us) | {w['its'] / w['seconds']:.3f} | "
                        f"{w['when']} |")
