@@ -62,9 +62,13 @@ SCALED = {r.name: r for r in (gemm_fp8.Row("square", m, m, m) for m in (2048, 81
 GROUPS = {r.name: r for r in (gemm_grouped.Row("eight experts", 8, rows, 2048, 2048) for rows in (4096, 16384))}
 ROWS = {topk.shape_name(s): s for s in ((32, 4096, 512, ()), (128, 4096, 512, ()))}
 RULES = {gdn.name(s): s for s in ((1, 2048, 16, 3), (1, 8192, 16, 3))}
-THEN = {"gemm_tilelang_roles": "programmatic-dependent-launch{wait=8 trigger=start}@main",
-        "topk_parts_triton": "programmatic-dependent-launch{wait=0 trigger=start}@main"}
-"""What candidates of a pipeline take after their own steps (`kir tune --then`): they begin before the kernel ahead of them has ended."""
+BEGUN = "programmatic-dependent-launch{wait=%d trigger=start}@main"
+KNOWN = "know-sizes{sizes=[%s] values=[%s]}@main"
+THEN = {"gemm_tilelang_roles": (EARLY, BEGUN % 8), "topk_parts_triton": (EARLY, BEGUN % 0), **{
+    space: (f"{SIZED}{EARLY}", f"{KNOWN % (', '.join(sizes), ', '.join(f'${{{size}}}' for size in sizes))}; {BEGUN % wait}")
+    for space, sizes, wait in (("gemm_sm90", "MNK", 7), ("bmm_sm90", "GMNK", 7), ("gemm_fp8_sm90_pairs", "MNK", 7))}}
+"""What candidates of a pipeline take after their own steps (`kir tune --then`), and how that is called: they begin before the kernel ahead of them has ended,
+and have the shape's sizes as numbers."""
 OF_POINTS: dict[str, tuple[Any, dict[str, Any]]] = {"bmm": (bmm, BATCHES), "gemm_fp8": (gemm_fp8, SCALED), "gemm_grouped": (gemm_grouped, GROUPS)}
 """Workloads whose candidates are points by their titles, with their rows."""
 WIDE, TALL = "rows=128 columns=256", "rows=256 columns=128"
@@ -178,7 +182,7 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
              "--log", str(log), "--cache", str(CACHE), "--no-save", "--json"]
     about = {"workload": what["workload"], "space": what["space"], "problem": what["problem"], "budget": budget}
     if what["space"] in THEN:
-        words, about = [*words, "--then", THEN[what["space"]]], {**about, "then": EARLY}
+        words, about = [*words, "--then", THEN[what["space"]][1]], {**about, "then": THEN[what["space"]][0]}
     try:
         done = subprocess.run([sys.executable, "-c", "from kir.faces.cli import main; main()", *words], capture_output=True, text=True,
                               timeout=max(1.0, until - begun), check=False)
@@ -356,8 +360,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     """The table."""
     lines = ["# What `kir tune` alone finds at shapes twice and half as large", "",
              "Made by `python -m benchmarks.gpu_workloads.tuned find` and `measure`: of each surface's pipeline `kir tune SPACE --problem P --shape HALF "
-             "--shape TWICE --judged-at SMALL --on gpu --budget OF` (`early`: with `--then programmatic-dependent-launch{..}`): the whole gate at the small "
-             "shape; what it found was measured in turns with the "
+             "--shape TWICE --judged-at SMALL --on gpu --budget OF` (`early`, `at its sizes`: with `--then programmatic-dependent-launch{..}` and "
+             "`know-sizes{..}`): the whole gate at the small shape; what it found was measured in turns with the "
              "references, and all that it computes compared with theirs, as the rows of the workloads are. A ratio over 1 means that KIR's is faster.", "",
              "| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
     for r in sorted(rows, key=lambda r: str(r["workload"])):

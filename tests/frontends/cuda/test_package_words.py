@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -216,7 +217,87 @@ def test_a_loop_over_a_thousand_elements_is_not_written_out_and_is_read_back(tmp
 def test_a_pool_that_ends_before_its_arrays_is_refused_by_its_size(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("__global__ void k(const float* x, float* y) {\n  extern __shared__ unsigned char pool[];\n"
                                    "  float* a = (float*)pool;\n  float* b = (float*)(pool + 4096);\n  a[threadIdx.x] = x[threadIdx.x];\n"
-                                   "  b[threadIdx.x] = a[threadIdx.x];\n  y[threadIdx.x] = b[threadIdx.x];\n}\n")
+                                   "  b[threadIdx.x] = a[threadIdx.x];\n  y[threadIdx.x] = b[threadIdx.x];\n}\n"
+                                   "void run(const float* x, float* y) { k<<<1, 64, 1024>>>(x, y); }\n")
     with pytest.raises(KirError, match="shared_bytes = 1024 is too small: arrays that begin at byte 4096"):
         read(tmp_path / "k.cu", "k", 'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\nshared_bytes = 1024\n'
              '[tensors]\nx = {shape = [64], dtype = "f32"}\ny = {shape = [64], dtype = "f32", role = "out"}\n')
+    (record,) = examine(tmp_path / "k.cu", frozenset(), lambda label: None)  # host code is not followed to the end: what it says is taken for a guess
+    assert (record["state"], record["guessed"]) == ("equal", ["bytes of shared memory"])
+
+
+VECTOR = """
+enum kind { plain };
+template <int L, typename T, kind Q> struct vec;
+template <typename T, kind Q> struct vec<2, T, Q> {
+  T x, y;
+  __device__ vec() {}
+  __device__ vec(T a, T b) : x(a), y(b) {}
+  __device__ T& operator[](int i) { switch (i) { default: case 0: return x; case 1: return y; } }
+  __device__ T const& operator[](int i) const { switch (i) { default: case 0: return x; case 1: return y; } }
+};
+template <template <int L, typename T, kind Q> class V, int L, typename T, kind Q> struct each {};
+template <template <int L, typename T, kind Q> class V, typename T, kind Q> struct each<V, 2, T, Q> {
+  template <class F> __device__ static V<2, T, Q> call(F f, V<2, T, Q> const& a, V<2, T, Q> const& b) { return V<2, T, Q>(f(a.x, b.x), f(a.y, b.y)); }
+};
+template <typename T> __device__ T size(T x) { return x < 0 ? -x : x; }
+template <int L, typename T, kind Q> __device__ T size(vec<L, T, Q> const& v) { return size(v.x) + size(v.y); }
+template <class D> struct Base { __device__ float twice() const { return 2.f * n; } float n; };
+struct Derived : Base<Derived> {};
+typedef vec<2, float, plain> float_2;
+__device__ float_2 graded(const float_2& a) { float_2 b; for (int i = 0; i < 2; ++i) b[i] = a[i] * (i + 1); return b; }
+"""
+TAKE = "__device__ void take(float** a, int** b) {\n  __shared__ float s[64];\n  __shared__ int i[64];\n  *a = s;\n  *b = i;\n}\n"
+MORE = {
+    "pointers that a function sets": (
+        "  float* a = nullptr;\n  int* b = nullptr;\n  take(&a, &b);\n  a[t] = x[t];\n  b[t] = t;\n  __syncthreads();\n  y[t] = a[63 - t] + b[63 - t];\n",
+        X[0][::-1] + T[::-1]),
+    "an object that reads like a function": ("  float_2 a(x[t], x[t + 64]);\n  float u = a.x, v = a.y;\n  float_2 b(u * v, u);\n  y[t] = b.x;\n", X[0] * X[1]),
+    "a template that is handed on, and function objects": (
+        "  float_2 a(x[t], x[t + 64]);\n  float_2 p = each<vec, 2, float, plain>::call(std::multiplies<float>(), a, a);\n"
+        "  float_2 m = each<vec, 2, float, plain>::call(std::minus<float>(), a, p);\n  y[t] = p.x + m.y + (std::greater_equal<int>()(t, 8) ? 1 : 0);\n",
+        X[0] * X[0] + X[1] - X[1] * X[1] + (T >= 8)),
+    "the more special of two templates": ("  float_2 a(x[t], x[t + 64]);\n  y[t] = size(a);\n", abs(X[0]) + abs(X[1])),
+    "a class whose base names it": ("  Derived d;\n  d.n = x[t];\n  y[t] = d.twice();\n", 2 * X[0]),
+    "members that a counter chooses": (
+        "  float_2 a(x[t], x[t + 64]);\n  float_2 b = graded(a);\n  y[t] = b.x - b.y;\n", X[0] - 2 * X[1]),
+    "a loop that counts on, with loops inside that go on": (
+        "  float s = 0;\n  int i = 0;\n  if (t > 3) i = 2;\n  for (; i < 4; i++) {\n    for (int j = 0; j < 2; j++) {\n      if (x[j] > 5.f) continue;\n\n"
+        "      s += x[i * 64 + t];\n    }\n  }\n  y[t] = s;\n",
+        sum(X[i] * (i >= np.where(T > 3, 2, 0)) for i in range(4)) * sum(X[0][j] <= 5 for j in range(2))),
+}
+
+
+@pytest.mark.parametrize("what", MORE)
+def test_forms_of_libraries_of_vectors(tmp_path: Path, what: str) -> None:
+    body, wanted = MORE[what]
+    file = tmp_path / "k.cu"
+    file.write_text(f"#include <functional>\n{VECTOR}{TAKE}__global__ void k(const float* x, float* y) {{\n  const int t = threadIdx.x;\n{body}}}\n"
+                    "void run(float* x, float* y) { k<<<1, 64>>>(x, y); }\n")
+    program = read(file, "k", 'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\n[tensors]\nx = {shape = [256], dtype = "f32"}\n'
+                              'y = {shape = [64], dtype = "f32", role = "out"}\n')
+    assert not opaque_statements(program), [s.reason for s in opaque_statements(program)]
+    found = run(program, {"x": X.reshape(-1)}, {}, mode="check")
+    assert found.errors == () and np.array_equal(np.asarray(found.outputs["y"]).reshape(-1), wanted)
+    assert [r["state"] for r in examine(file, frozenset(), lambda label: None)] == ["equal"]
+
+
+@pytest.mark.parametrize(("body", "reason"), [
+    ("  float* a = nullptr;\n  float* b = nullptr;\n  int* c = nullptr;\n  float** h = &a;\n  h = &b;\n  take(h, &c);\n  y[t] = a[t];\n", "no place"),
+    ("  float_2 a(float u, float v);\n  y[t] = a.x;\n", "the declaration of a function inside a function"),
+    ("  float_2 a(x[t], x[t]);\n  float_2 b;\n  for (int i = 0; i < (int)x[0]; ++i) b[i] = a[i];\n  y[t] = b.x;\n", "no place"),
+])
+def test_what_of_them_has_no_form_is_refused_by_its_name(tmp_path: Path, body: str, reason: str) -> None:
+    (tmp_path / "k.cu").write_text(f"{VECTOR}{TAKE}__global__ void k(const float* x, float* y) {{\n  const int t = threadIdx.x;\n{body}}}\n")
+    assert any(reason in s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k")))
+
+
+def test_own_headers_come_before_what_uses_them(tmp_path: Path) -> None:
+    (tmp_path / "k.cuh").write_text(
+        "#include <torch/types.h>\nusing namespace torch;\n#define A PackedTensorAccessor32<scalar_t, 1, RestrictPtrTraits>\n"
+        "template <typename scalar_t> __global__ void k(const A x, A y) { y[threadIdx.x] = x[threadIdx.x]; }\n")
+    (tmp_path / "k.cu").write_text('#include "k.cuh"\n#define R PackedTensorAccessor32<float, 1, RestrictPtrTraits>\nvoid run(const R x, R y) {\n'
+                                   "  k<float><<<1, 64>>>(x, y);\n}\n")
+    reader: Any = frontend("cuda")
+    assert [u.path.name for u in reader.open(tmp_path / "k.cu").sources.units] == ["torch.cuh", "k.cuh", "k.cu"]
+    assert [r["state"] for r in examine(tmp_path / "k.cuh", frozenset(), lambda label: None)] == ["equal"]
