@@ -54,6 +54,13 @@ class Row:
         return self.is_told and not self.is_refused and str(self.cause.get("cause", "")).startswith("within the bound")
 
     @property
+    def is_honest(self) -> bool:
+        """Whether, at all inputs that were tried, it errs by no more than an honest program for which the same bound is stated: none refuses it alone."""
+        found = self.cause.get("beside")
+        return self.is_allowed and found is not None and max(found["gate"], *(mine for _, mine, *_ in found["made"])) <= max(
+            found["honest"][0], *(other for _, _, other, _ in found["made"]))
+
+    @property
     def key(self) -> str:
         """Which mutant it is."""
         return f"{self.program} {self.rule} {self.anchor} {self.how}"
@@ -68,9 +75,10 @@ class Row:
         return f"{truth}; {gate} ({self.truth['seconds']} + {self.gate['seconds']} s)"
 
 
-def share(rows: Sequence[Row], wrong: bool = False) -> float:
-    """The part of the mutants that are told apart which the gate refuses; `wrong`: of those by more than is allowed."""
-    told = [r for r in rows if r.is_told and not (wrong and r.is_allowed)]
+def share(rows: Sequence[Row], wrong: bool = False, refusable: bool = False) -> float:
+    """The part of the mutants that are told apart which the gate refuses; `wrong`: of those by more than is allowed; `refusable`: of those that a bound could
+    refuse."""
+    told = [r for r in rows if r.is_told and not (wrong and r.is_allowed) and not (refusable and r.is_honest)]
     return sum(r.is_refused for r in told) / len(told) if told else 1.0
 
 
@@ -88,7 +96,9 @@ def summary(rows: Sequence[Row]) -> str:
     return (f"{len(rows)} mutants of {len({r.program for r in rows})} programs by {len({r.rule for r in rows})} rules: {len(told)} are told apart by a run in "
             f"float64 over large shapes, {sum(r.is_refused for r in told)} of them ({100 * share(rows):.1f} %) are refused by the gate's correctness stage, "
             f"{sum(r.is_allowed for r in told)} are within the bound that is stated for them, and {sum(not (r.is_refused or r.is_allowed) for r in told)} are "
-            f"wrong and accepted ({100 * share(rows, True):.1f} % of what is wrong is refused); "
+            f"wrong and accepted ({100 * share(rows, True):.1f} % of what is wrong is refused); {sum(r.is_honest for r in told)} err by no more than an honest "
+            f"program for which the same bound is stated, so that no bound refuses them alone ({100 * share(rows, refusable=True):.1f} % of the others are "
+            f"refused); "
             f"{sum(_equivalent(r) for r in rows)} are equivalent as far as those runs show "
             f"({sum(_equivalent(r) and r.is_refused for r in rows)} of these are refused all the same); "
             f"{sum(_unasked(r) for r in rows)} are refused, and were not run beyond that; of {sum(r.is_broken for r in rows)} "

@@ -33,25 +33,26 @@ class Leaving:
 
     def __init__(self, seed: int) -> None:
         self.r = random.Random(seed)
-        self.guarded = self.r.random() < 0.5
+        self.guarded, self.loops = self.r.random() < 0.5, 0
         begun = ["    S[t] = 0.0", "    R[0, t] = 0.0", "    R[1, t] = 0.0", "    barrier()"] if self.r.random() < 0.7 else []
         before, loop = self.block(2), self.loop()
         self.text = LEAVING + "".join(f"{line}\n" for line in (*begun, *before, *loop, *self.block(2)))
 
-    def condition(self, loop: bool) -> str:
+    def condition(self, trip: str) -> str:
         """Of the thread, the size, what J holds and, in a loop, the trip."""
         r, k = self.r, self.r.choice([0, 1, 2, 4, 8])
-        i = "i" if loop else r.choice("123")
+        i = trip or r.choice("123")
         return r.choice([f"t + {i} * {k} >= N", f"t + (3 - {i}) * {k} >= N", "t >= N", f"t == {r.randrange(THREADS)} & {i} == {r.randrange(TRIPS)}",
                          f"t {r.choice('<>')} {i}", f"t * 2 + {i} >= N", f"{i} * 2 > t", f"{i} == {r.randrange(TRIPS)}", f"t >= {r.randrange(1, THREADS)}",
                          f"J[t] > {i}", f"(t + {i}) % {r.choice('234')} == 0", f"{i} >= N"])
 
     def loop(self) -> list[str]:
-        return [f"    for i in 0..{self.r.choice(['2', '3', '4', 'N % 4'])}", *self.block(3, loop=True)]
+        self.loops += 1
+        return [f"    for i{self.loops} in 0..{self.r.choice(['2', '3', '4', 'N % 4'])}", *self.block(3, f"i{self.loops}")]
 
-    def block(self, depth: int, loop: bool = False) -> list[str]:
-        """One to four statements."""
-        r, out, trip = self.r, list[str](), "i" if loop else "0"
+    def block(self, depth: int, loop: str = "") -> list[str]:
+        """One to four statements, in the loop over the trips of this name."""
+        r, out, trip = self.r, list[str](), loop or "0"
         for _ in range(r.randint(1, 4)):
             kind = r.choices(range(7), [28, 6, 21, 20, 9, 12, 0 if loop else 4])[0]
             match kind:

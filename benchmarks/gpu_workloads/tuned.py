@@ -23,6 +23,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
@@ -43,7 +44,7 @@ from kir.problem import load_problem
 from kir.problem.schema import evaluate
 from kir.surface import backend
 
-BUDGETS, SECONDS = {"tilelang": 4, "cuda": 12, "triton": 12}, 420.0
+BUDGETS, SECONDS = {"tilelang": 4, "cuda": 24, "triton": 12}, 420.0
 """Candidates that a search may measure at a shape, fewer where each takes a minute to compile, and how long all searches together may take."""
 LEAST = 4
 """The same of what was found before it was kept how many they were."""
@@ -62,9 +63,13 @@ SCALED = {r.name: r for r in (gemm_fp8.Row("square", m, m, m) for m in (2048, 81
 GROUPS = {r.name: r for r in (gemm_grouped.Row("eight experts", 8, rows, 2048, 2048) for rows in (4096, 16384))}
 ROWS = {topk.shape_name(s): s for s in ((32, 4096, 512, ()), (128, 4096, 512, ()))}
 RULES = {gdn.name(s): s for s in ((1, 2048, 16, 3), (1, 8192, 16, 3))}
-THEN = {"gemm_tilelang_roles": "programmatic-dependent-launch{wait=8 trigger=start}@main",
-        "topk_parts_triton": "programmatic-dependent-launch{wait=0 trigger=start}@main"}
-"""What candidates of a pipeline take after their own steps (`kir tune --then`): they begin before the kernel ahead of them has ended."""
+BEGUN = "programmatic-dependent-launch{wait=%d trigger=start}@main"
+KNOWN = "know-sizes{sizes=[%s] values=[%s]}@main"
+THEN = {"gemm_tilelang_roles": (EARLY, BEGUN % 8), "topk_parts_triton": (EARLY, BEGUN % 0), **{
+    space: (f"{SIZED}{EARLY}", f"{KNOWN % (', '.join(sizes), ', '.join(f'${{{size}}}' for size in sizes))}; {BEGUN % wait}")
+    for space, sizes, wait in (("gemm_sm90", "MNK", 7), ("bmm_sm90", "GMNK", 7), ("gemm_fp8_sm90_pairs", "MNK", 7))}}
+"""What candidates of a pipeline take after their own steps (`kir tune --then`), and how that is called: they begin before the kernel ahead of them has ended,
+and have the shape's sizes as numbers."""
 OF_POINTS: dict[str, tuple[Any, dict[str, Any]]] = {"bmm": (bmm, BATCHES), "gemm_fp8": (gemm_fp8, SCALED), "gemm_grouped": (gemm_grouped, GROUPS)}
 """Workloads whose candidates are points by their titles, with their rows."""
 WIDE, TALL = "rows=128 columns=256", "rows=256 columns=128"
@@ -178,7 +183,7 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
              "--log", str(log), "--cache", str(CACHE), "--no-save", "--json"]
     about = {"workload": what["workload"], "space": what["space"], "problem": what["problem"], "budget": budget}
     if what["space"] in THEN:
-        words, about = [*words, "--then", THEN[what["space"]]], {**about, "then": EARLY}
+        words, about = [*words, "--then", THEN[what["space"]][1]], {**about, "then": THEN[what["space"]][0]}
     try:
         done = subprocess.run([sys.executable, "-c", "from kir.faces.cli import main; main()", *words], capture_output=True, text=True,
                               timeout=max(1.0, until - begun), check=False)
@@ -356,8 +361,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     """The table."""
     lines = ["# What `kir tune` alone finds at shapes twice and half as large", "",
              "Made by `python -m benchmarks.gpu_workloads.tuned find` and `measure`: of each surface's pipeline `kir tune SPACE --problem P --shape HALF "
-             "--shape TWICE --judged-at SMALL --on gpu --budget OF` (`early`: with `--then programmatic-dependent-launch{..}`): the whole gate at the small "
-             "shape; what it found was measured in turns with the "
+             "--shape TWICE --judged-at SMALL --on gpu --budget OF` (`early`, `at its sizes`: with `--then programmatic-dependent-launch{..}` and "
+             "`know-sizes{..}`): the whole gate at the small shape; what it found was measured in turns with the "
              "references, and all that it computes compared with theirs, as the rows of the workloads are. A ratio over 1 means that KIR's is faster.", "",
              "| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
     for r in sorted(rows, key=lambda r: str(r["workload"])):
@@ -398,15 +403,18 @@ def _beside(rows: list[dict[str, Any]]) -> list[str]:
 def _missed() -> Iterator[str]:
     """What binds where a figure is missed, what was tried there, and the fastest ways that were measured at each row."""
     kept = [json.loads(line) for line in WAYS.read_text().splitlines()] if WAYS.exists() else []
+    surface = cache(lambda space: find_space(space).surface)
     for limit in tomllib.loads(LIMITS.read_text()).get("tuned", ()):
-        yield from ("", f"## {limit['of']}", "", f"**What binds.** {limit['binds'].strip()}", "", f"**What was tried.** {limit['tried'].strip()}", "")
-        yield from ("| shape | way | median | fastest reference | times as fast | measured |", "| --- | --- | ---: | --- | ---: | --- |")
-        for workload, of in (cell.split() for cell in limit["cells"]):
-            mine = [w for w in kept if w["workload"] == workload and find_space(w["way"].split()[0]).surface == of]
-            for row in dict.fromkeys(w["row"] for w in mine):
-                for w in sorted((w for w in mine if w["row"] == row), key=lambda w: float(w["seconds"] / w["its"]))[:SHOWN]:
-                    yield (f"| {row} | {w['way']} | {w['seconds'] * 1e6:.1f} us | {w['reference']} ({w['its'] * 1e6:.1f} us) | {w['its'] / w['seconds']:.3f} | "
-                           f"{w['when']} |")
+        yield from ("", f"## {limit['of']}", "", f"**What binds.** {limit['binds'].strip()}", "", f"**What was tried.** {limit['tried'].strip()}")
+        of = [tuple(cell.split()) for cell in limit["cells"]]
+        mine = [w for w in kept if (w["workload"], surface(w["way"].split()[0])) in of]
+        if mine:
+            yield from ("", "| shape | way | median | fastest reference | times as fast | measured |", "| --- | --- | ---: | --- | ---: | --- |")
+        for cell, row in dict.fromkeys(((w["workload"], surface(w["way"].split()[0])), w["row"]) for w in mine):
+            here = [w for w in mine if w["row"] == row and (w["workload"], surface(w["way"].split()[0])) == cell]
+            for w in sorted(here, key=lambda w: float(w["seconds"] / w["its"]))[:SHOWN]:
+                yield (f"| {row} | {w['way']} | {w['seconds'] * 1e6:.1f} us | {w['reference']} ({w['its'] * 1e6:.1f} us) | {w['its'] / w['seconds']:.3f} | "
+                       f"{w['when']} |")
 
 
 def _mean(ratios: Sequence[float]) -> float:

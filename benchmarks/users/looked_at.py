@@ -71,7 +71,8 @@ FOUND = """\
 | N kept the cuts of its tiles (`grid (i_d: 2)`, `for i in 0..32`, `x[i_n, _, i + i_d * 32]`), masks, loops of one round, casts to 64 bits, names as `acc_1` \
 | `kir explain` and the report tell it in plain words; N itself is as it was |
 | texts that were not true of every step: of "several places" for a value that one needs, of tiles where there were none yet | say what is true of each |
-| `group_count`: a first step of 1,794 times, for N was modelled with 512 rounds of a loop and the rest with 8 | all states at the same sizes |
+| `group_count`: a first step of a thousand times and more, for N was modelled with many rounds of a loop and the rest with eight \
+| all states at the same sizes |
 | steps that looked alike (`mask-tail`, twice), `_triton_rope` without its first letter, a budget of 31.4871 s \
 | each step with its place; as in the source; 31.5 s |
 | facts that others imply (`min(n, 64) <= 64`) | left out in plain words |

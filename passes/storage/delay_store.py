@@ -29,7 +29,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.visit import names_read, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.match import block_and_index, edited, fresh_at, matched, matched_as, node_as, params_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written, inlined, is_pure, suggested_name
 
@@ -50,10 +50,23 @@ def _moves(program: n.Program, site: Site, context: Context) -> Verdict:
     (block, i), item = block_and_index(program, site.path), params_as(site, DelayStore)
     s = matched_as(block[i], n.Store)
     late = _late(s, matched(_value(s, item.value)), "%kept")
-    if not may_be_exchanged((late,), block[i + 1:i + 1 + item.past], Facts.at(program, site.path), Aliases(program)):
-        return refuted(f"a statement that the store of '{s.at.buffer.name}' would stand behind touches what it writes, or changes where or what it stores",
-                       f"'{s.at.buffer.name}' is not the same after it", needs="statements that have nothing to do with the store but for the kept value")
-    return proved("the statements have nothing to do with the store, but for the value that is kept")
+    passed = block[i + 1:i + 1 + item.past]
+    if may_be_exchanged((late,), passed, Facts.at(program, site.path), Aliases(program)):
+        return proved("the statements have nothing to do with the store, but for the value that is kept")
+    what = f"a statement that the store of '{s.at.buffer.name}' would stand behind"
+    if _surely(late, passed):
+        return refuted(f"{what} touches what it writes, or changes where it stores", f"'{s.at.buffer.name}' is not the same after it",
+                       needs="statements that have nothing to do with the store but for the kept value")
+    return unknown(f"{what} may touch what it writes, or change where or what it stores", needs="places that are known to be others")
+
+
+def _surely(late: n.Store, passed: n.Block) -> bool:
+    """Whether one of the statements, each of which is run once, reads or writes the element that a store writes in any case, or a number that says where."""
+    told = {x.at.buffer.name for i in late.at.index for x in walk(i) if isinstance(x, n.Load)}
+    plain = [s for s in passed if isinstance(s, n.Let | n.Store) and not (isinstance(s, n.Store) and (s.mask is not None or s.clip))]
+    moved = any(isinstance(s, n.Store) and s.at.buffer.name in told and not s.at.index for s in plain)
+    met = late.mask is None and not late.clip and any(x == late.at for s in plain for x in walk(s) if isinstance(x, n.Region))
+    return moved or met
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,8 @@ def test_what_a_compiler_made_of_random_programs_is_counted(monkeypatch: pytest.
     assert state["triton"]["left"] == [0, 1, 3]
     text = compiled.page(state)
     assert "| triton | 3 | 2 | 0 | 1 | 1 | 1 | 0 | 0 | 0 |" in text and "| triton | refuted: a race | 1 | 2 |" in text and "| cuda | 0 | 0 |" in text
+    state["triton"]["mended"] = ["refuted: a race"]
+    assert "| triton | refuted: a race (mended) | 1 | 2 |" in compiled.page(state)
 
 
 ALONE = """kir 1

@@ -238,6 +238,9 @@ def test_the_page_counts_what_is_told_apart_and_names_what_is_not_refused() -> N
     within = {"cause": "within the bound", "bound": 0.5}
     allowed = [replace(r, cause=within) if r.is_told and not r.is_refused else r for r in rows]
     assert share(allowed) == 0.5 and share(allowed, True) == 1.0
+    for mine, honest in ((0.6, 1.0), (0.8, 0.5)):  # an honest program errs by 0.7: what errs by more may be refused
+        beside = [replace(r, cause={**r.cause, "beside": {"gate": 0.5, "honest": [0.7, "x"], "made": [["m", mine, 0.1, "x"]]}}) for r in allowed]
+        assert share(beside, refusable=True) == honest and share(beside) == 0.5
     assert "1 are within the bound that is stated for them, and 0 are wrong and accepted" in values(allowed)
     assert all(f"- `{r.name}`: " in text for r in RULES)
     page = with_values("# First\n\nkept\n", rows)

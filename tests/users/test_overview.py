@@ -78,18 +78,25 @@ def test_a_kernel_that_was_edited_is_walked_beside_what_was_found_before(tmp_pat
 
 def test_a_walk_goes_on_until_it_has_a_first_step_to_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the time may end before anything is decided; not for ever, and not where the walk has ended otherwise."""
-    asked, ended, at = list[float](), ["budget"], [1]
+    asked, ended, at, work = list[float](), ["budget"], [1], [0.0]
 
     def walked(kernel: Kernel, folder: Path | None, problem: str, seconds: float) -> Any:
         asked.append(seconds)
         return SimpleNamespace(lineage=SimpleNamespace(accepted=("a step",) if len(asked) == at[0] else (), outcome=SimpleNamespace(ended=ended[0])))
     monkeypatch.setattr("kir.faces.explore.overview._walked", walked)
+    monkeypatch.setattr("kir.faces.explore.overview._of_skills", lambda *given: [])
+    monkeypatch.setattr("kir.faces.explore.overview._of_passes", lambda *given: ([], 0, False))
+    monkeypatch.setattr("kir.faces.explore.overview._worked", lambda: work[0] * len(asked))
     (file := tmp_path / "scaled.cu").write_text(SCALED, encoding="utf-8")
-    for at[0], ends, times in ((1, "budget", 1), (2, "budget", 2), (9, "budget", 3), (9, "stuck", 1)):
+    for at[0], ended[0], work[0], times in ((1, "budget", 0.0, 1), (2, "budget", 0.0, 2), (9, "budget", 200.0, 3), (9, "stuck", 0.0, 1)):
         asked.clear()
-        ended[0] = ends
-        overview(str(file), seconds=0.2)
-        assert len(asked) == times and asked[1:] == [0.2, 0.4][:times - 1]
+        overview(str(file), seconds=600.0)
+        assert len(asked) == times and asked[1:] == [600.0] * (times - 1)
+    asked.clear()
+    monkeypatch.setattr("kir.faces.explore.overview.LONGER", 0.0)  # all that it may take is over
+    ended[0], work[0] = "budget", 0.0
+    overview(str(file), seconds=600.0)
+    assert len(asked) == 1
 
 
 def test_a_kernel_that_the_gate_refuses_is_still_told_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -35,8 +36,9 @@ from kir.surface.reading import own_surface
 
 LOOKING = 0.35
 """The share of the time in which what could be done is looked for, a half of it for skills; the rest is for the walk."""
-LONGER = (1.0, 2.0)
-"""How many times as long the walk goes on, and again, where the time ended before its first step: there is always one to tell, on a busy machine later."""
+LONGER = 6.0
+"""Times as long as was asked for that the walk may go on for its first step, as long as the processors have not worked so long for it: on a busy machine
+there is a step to tell as well, later."""
 LEAST_GAIN = 1.02
 """What a step must be forecast to bring to be named."""
 MOST = 8
@@ -125,7 +127,7 @@ def overview(file: str, binding: Path | Binding | None = None, problem: str = ""
     walk of another text, binding or problem, which is kept), and goes on there when it is asked again.
     `at` are the sizes at which figures are modelled, by default those of the call that the file shows, or large ones. Raises :class:`KirError` as reading the
     kernel does, and UsageError KIR-C002 as `settings` does; a kernel that the gate refuses is told with the reasons."""
-    begun = time.monotonic()
+    begun, before = time.monotonic(), _worked()
     with asked_at(asked_sizes(at, "kir explain") if at else {}):
         kernel = read(file, binding, problem)
         with notices():
@@ -140,10 +142,9 @@ def overview(file: str, binding: Path | Binding | None = None, problem: str = ""
     refused: tuple[Diagnostic, ...] = ()
     try:
         walked = _walked(kernel, folder, problem, max(5.0, seconds - (time.monotonic() - begun)))
-        for longer in LONGER:
-            if walked.lineage.accepted or walked.lineage.outcome.ended != "budget":
-                break
-            walked = _walked(kernel, folder, problem, longer * seconds)
+        while not walked.lineage.accepted and walked.lineage.outcome.ended == "budget" and _worked() - before < seconds and (
+                time.monotonic() - begun < LONGER * seconds):
+            walked = _walked(kernel, folder, problem, seconds)
     except KirError as said:
         refused = said.diagnostics
     known = {c.steps for c in skills}
@@ -163,6 +164,12 @@ def _walked(kernel: Kernel, folder: Path | None, problem: str, seconds: float) -
             if any(d.id != "KIR-S013" for d in said.diagnostics):
                 raise
     return walk(kernel, names[-1], problem, seconds=seconds)
+
+
+def _worked() -> float:
+    """Seconds that processors have worked for this process, and for those of its that have ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def _of_skills(kernel: Kernel, chosen: Settings, surface: str, ask: Forecaster, seconds: float) -> list[Could]:

@@ -101,6 +101,7 @@ HEADERS = {
     "a size that is a float": ("  size M: i32\n", "  size M: i32\n  size X: f32\n", "KIR-V021"),
     "a fact that is no bool": ("  size M: i32\n", "  size M: i32\n  fact M\n", "KIR-V021"),
     "an alias of nothing": ("inout C: f32[M, 64]", "inout C: f32[M, 64] {alias=B}", "KIR-V021"),
+    "a tile that a caller gives, of a size of the run": ("  size M: i32\n", "  size M: i32\n  in fragment t: f32[M, 1]\n", "KIR-V021"),
     "a box of another rank": ("  size M: i32\n", "  size M: i32\n  map tA of A box [64]\n", "KIR-V021"),
     "a box too large": ("  size M: i32\n", "  size M: i32\n  map tA of A box [512, 64]\n", "KIR-V021"),
     "a box wider than its swizzle": ("  size M: i32\n", "  size M: i32\n  map tA of A box [64, 64] {swizzle=64}\n", "KIR-V021"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kir.surface.reading import launched
+from tests.command_line import called
 from tests.users.launches.test_host_idioms import HEAD, STARRED
 from tests.users.test_found_launches import called_binding
 
@@ -196,3 +197,10 @@ def test_a_number_that_is_tested_as_a_truth_is_none_in_cuda(test: str, facts: se
 void run(const float* x, float* y, int n) {{ if ({test}) return; k<<<(n + 127) / 128, 128>>>(x, y, n); }}
 """, encoding="utf-8")
     assert {f for f in called_binding(file).facts if f != "n >= 1"} == facts
+
+
+def test_shapes_that_no_run_shows_say_which_statement_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "timed.cu").write_text("__global__ void timed(const float* x, float* y) { int i = threadIdx.x; long now = clock64(); y[i] = x[i] + now; }\n"
+                                       "void run(const float* x, float* y) { timed<<<1, 64>>>(x, y); }\n")
+    code, _, err = called(capsys, "check", str(tmp_path / "timed.cu"))
+    assert code == 1 and "KIR-S061" in err and "shapes are not found by runs: line 1 is kept as text: a reading of the clock" in err

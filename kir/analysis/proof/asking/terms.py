@@ -408,7 +408,7 @@ class Terms:
     def corrected(self, model: Model) -> list[Formula]:
         """What a model has wrong of products: each, at the value that one of its factors has there."""
         z3, out, values = self.z3, list[Formula](), dict[str, int]()
-        for m, ab in self._products.items():
+        for m, ab in list(self._products.items()):
             value = {x: values[x] if x in values else values.setdefault(x, model.value(self.atoms[x])) for x in m}
             if model.value(ab) != prod(value[x] for x in m):
                 rest = {x: z3.times(z3.number(value[x]), self._product(_without(m, x))) for x in dict.fromkeys(m)}

@@ -3,11 +3,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from kir.analysis.facts import Facts
 from kir.analysis.proof import decide
 from kir.analysis.proof.asking import question
+from kir.analysis.proof.asking.terms import Terms
 from kir.analysis.proof.decide import decided, unordered
 from kir.analysis.proof.indices.numbered import equal_parts
 from kir.base.diagnostic import KirError, UsageError
@@ -371,6 +374,15 @@ kernel main grid (b: ceildiv(N, 32)) threads 32
       Y[b * 32 + t] = pick(v, 0) + pick(v, 3)
 """))
     assert done.verdict == verdict, done.findings
+
+
+def test_a_product_that_a_model_has_wrong_brings_in_those_of_its_factors() -> None:
+    """They were added to the products while these were gone through: an internal error for `a * a * K + b * M * c + c * c` as an index."""
+    program = parse_program(HEAD + "  size N: i32\n  size K: i32\n  size M: i32\n  fact N * K * M >= 1\nkernel main grid (a: N) threads 1\n  barrier()\n")
+    steps = question.Steps()
+    terms = Terms(steps.formulas, Facts.in_kernel(program, "main"))
+    terms.boolean(program.facts[0])
+    assert len(terms.corrected(SimpleNamespace(value=lambda _: 2))) == 3  # type: ignore[arg-type]  # a model by which each number is 2
 
 
 def test_a_generic_program_is_refused() -> None:
