@@ -71,6 +71,8 @@ BEYOND = {"f32": 2.0 ** -22, "f64": 2.0 ** -51}
 """Where whole numbers end of a float, and how far beyond it, or behind a function, a value may lie: nvcc makes one rounding of a product and a sum, the
 interpreter two."""
 WORDS = ("the same", "within roundings", "other values", "did not come back", "refused by the compiler", "refused to write")
+COMPILERS = {("cuda", "other values", "threads"): "no: a [fault of ptxas](compilers-faults.md#by-the-assembler)"}
+"""Kinds of faults that are a compiler's."""
 Outcome = tuple[str, str, str, str, str]
 """Surface, form, dtype, one of WORDS, and why."""
 
@@ -290,10 +292,11 @@ def page(state: dict[str, Any]) -> str:
         surface, _, form, _, what, why = row
         alike = form if what == "other values" else re.sub(r"[-+]?[0-9][0-9.e+-]*", "0", why)
         kinds.setdefault((surface, what, alike), []).append((i, row))
-    for (surface, what, _), found in list(kinds.items())[:KEPT]:
+    for (surface, what, alike), found in list(kinds.items())[:KEPT]:
         said = " ".join(str(found[0][1][5]).replace("|", "/").split())
-        forms, mended = ", ".join(sorted({row[2] for _, row in found})), all(i < state["mended"] for i, _ in found)
-        lines.append(f"| {surface} | {what} | {said} | {len(found):,} | {min(row[1] for _, row in found)} | {forms} | {'yes' if mended else 'no'} |")
+        forms, mended = ", ".join(sorted({row[2] for _, row in found})), "yes" if all(i < state["mended"] for i, _ in found) else "no"
+        mended = COMPILERS.get((surface, what, alike), mended)
+        lines.append(f"| {surface} | {what} | {said} | {len(found):,} | {min(row[1] for _, row in found)} | {forms} | {mended} |")
     lines += [] if kinds else ["| none | | | | | | |"]
     return "\n".join(lines) + "\n"
 
@@ -329,7 +332,7 @@ def main() -> int:
     if chosen.write:
         PAGE.write_text(page(state))
     print(f"{state['seed'] - len(state['left'])} programs: {state['counts']}")
-    return 1 if any(row[4] == "other values" for row in state["faults"][state["mended"]:]) else 0
+    return 1 if any(row[4] == "other values" and (row[0], row[4], row[2]) not in COMPILERS for row in state["faults"][state["mended"]:]) else 0
 
 
 if __name__ == "__main__":

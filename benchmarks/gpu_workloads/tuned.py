@@ -23,6 +23,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
@@ -43,7 +44,7 @@ from kir.problem import load_problem
 from kir.problem.schema import evaluate
 from kir.surface import backend
 
-BUDGETS, SECONDS = {"tilelang": 4, "cuda": 12, "triton": 12}, 420.0
+BUDGETS, SECONDS = {"tilelang": 4, "cuda": 24, "triton": 12}, 420.0
 """Candidates that a search may measure at a shape, fewer where each takes a minute to compile, and how long all searches together may take."""
 LEAST = 4
 """The same of what was found before it was kept how many they were."""
@@ -402,15 +403,18 @@ def _beside(rows: list[dict[str, Any]]) -> list[str]:
 def _missed() -> Iterator[str]:
     """What binds where a figure is missed, what was tried there, and the fastest ways that were measured at each row."""
     kept = [json.loads(line) for line in WAYS.read_text().splitlines()] if WAYS.exists() else []
+    surface = cache(lambda space: find_space(space).surface)
     for limit in tomllib.loads(LIMITS.read_text()).get("tuned", ()):
-        yield from ("", f"## {limit['of']}", "", f"**What binds.** {limit['binds'].strip()}", "", f"**What was tried.** {limit['tried'].strip()}", "")
-        yield from ("| shape | way | median | fastest reference | times as fast | measured |", "| --- | --- | ---: | --- | ---: | --- |")
-        for workload, of in (cell.split() for cell in limit["cells"]):
-            mine = [w for w in kept if w["workload"] == workload and find_space(w["way"].split()[0]).surface == of]
-            for row in dict.fromkeys(w["row"] for w in mine):
-                for w in sorted((w for w in mine if w["row"] == row), key=lambda w: float(w["seconds"] / w["its"]))[:SHOWN]:
-                    yield (f"| {row} | {w['way']} | {w['seconds'] * 1e6:.1f} us | {w['reference']} ({w['its'] * 1e6:.1f} us) | {w['its'] / w['seconds']:.3f} | "
-                           f"{w['when']} |")
+        yield from ("", f"## {limit['of']}", "", f"**What binds.** {limit['binds'].strip()}", "", f"**What was tried.** {limit['tried'].strip()}")
+        of = [tuple(cell.split()) for cell in limit["cells"]]
+        mine = [w for w in kept if (w["workload"], surface(w["way"].split()[0])) in of]
+        if mine:
+            yield from ("", "| shape | way | median | fastest reference | times as fast | measured |", "| --- | --- | ---: | --- | ---: | --- |")
+        for cell, row in dict.fromkeys(((w["workload"], surface(w["way"].split()[0])), w["row"]) for w in mine):
+            here = [w for w in mine if w["row"] == row and (w["workload"], surface(w["way"].split()[0])) == cell]
+            for w in sorted(here, key=lambda w: float(w["seconds"] / w["its"]))[:SHOWN]:
+                yield (f"| {row} | {w['way']} | {w['seconds'] * 1e6:.1f} us | {w['reference']} ({w['its'] * 1e6:.1f} us) | {w['its'] / w['seconds']:.3f} | "
+                       f"{w['when']} |")
 
 
 def _mean(ratios: Sequence[float]) -> float:

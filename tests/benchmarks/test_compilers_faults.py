@@ -67,3 +67,8 @@ def test_a_reduction_of_tilelang_s_own_header_is_read(tmp_path: Path) -> None:
     p = from_source(tmp_path, "reduced.cu", REDUCED, "reduced", binding.text())
     calls = [x.fn for x in walk(p) if isinstance(x, n.Call)]
     assert not [x for x in walk(p) if isinstance(x, n.Opaque)] and sum("named_barrier" in c for c in calls) == 4 and calls.count("shfl_xor") >= 1
+
+
+def test_what_ptxas_makes_of_a_sign_is_told_by_release() -> None:
+    told = "\n".join(page([]))
+    assert "| nvcc 13.0.88 sm_80 | right" in told and "| nvcc 13.0.88 sm_90a | a sign is lost" in told

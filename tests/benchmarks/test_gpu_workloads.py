@@ -327,6 +327,11 @@ def test_each_surface_is_tuned_at_shapes_twice_and_half_as_large() -> None:
            "its": 1.1e-3, "device": "NVIDIA H200", "when": "now"}
     assert "| 1000.0 us | cuDNN | 1100.0 us | 1.100 | H200, now |" in tuned.page([row])
     assert "not timed: wrong" in tuned.page([{**row, "fault": "wrong"}])
+    for workload, titles in tuned.POINTS_TRIED.items():
+        for way in (tuned._way(workload, title) for title in titles):
+            assert tuned._title(way) in titles and len(tuned._rows(way["space"])) == 2
+    said = tuned.page([row])
+    assert all(f"## {limit['of']}" in said and limit["tried"].strip() in said for limit in tomllib.loads(history.LIMITS.read_text())["tuned"])
     missed = {**row, "row": "B8 H64 L1024 d128 causal", "way": "fmha_d128_causal_wide_peeled_triton rows=128", "its": 5e-4}
     assert "| fmha | CUDA | 1.0 | 1.100 |  |  |" in tuned.page([row])
     assert "| fmha | Triton | 0.9 | 0.500 | 0.9" in (page := tuned.page([missed])) and "| missed by the search |" in page
@@ -356,9 +361,9 @@ def test_what_a_search_found_is_kept_and_of_one_that_did_not_end_the_fastest_and
     assert [(f["point"], f["verdict"]) for f in kept.values() if f["workload"] == "conv2d"] == [({"rows": 2}, "its gate did not end in time")]
     tuned.find(1.0)
     assert sorted(asked) == sorted([one["space"], other["space"], other["space"]])
-    monkeypatch.setitem(tuned.BUDGETS, "cuda", 20)
+    monkeypatch.setitem(tuned.BUDGETS, "cuda", 30)
     tuned.find(1.0, [one["space"]])
-    assert asked[3:] == [one["space"]] and {f["budget"] for f in json.loads((tmp_path / "FOUND").read_text()) if f["workload"] == "gdn"} == {20}
+    assert asked[3:] == [one["space"]] and {f["budget"] for f in json.loads((tmp_path / "FOUND").read_text()) if f["workload"] == "gdn"} == {30}
 
 
 def test_rows_that_another_machine_measured_are_taken_where_they_are_newer(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from kir.gate.claims.ways import (
     NOT_FINITE,
     SENTINEL,
     Way,
+    bare,
     bodies,
     body_of,
     chosen_by,
@@ -52,6 +53,8 @@ CASES, JUDGED, MOST_FORCED = 6, 6, 48
 """Tests that are run again to see outcomes, tests that a program with an outcome by force is judged by, and outcomes that tests have which are forced."""
 SEARCHED = 3.0
 """Seconds, as they are foreseen, of runs on inputs that are searched for; half of them where no outcome is missing."""
+SQUARES = 1e19
+"""More than 2^31 squares of halves: from here on what a comparison itself puts in the place of all beyond it stands for infinity too."""
 LARGE = 256
 """A number from which on what sizes alone decide is an outcome: sizes below are tried."""
 ORDERED = frozenset({"lt", "le", "gt", "ge"})
@@ -334,27 +337,20 @@ def _beside_extreme(program: n.Program, way: Way, whole: n.Expr) -> bool:
     """Whether it asks for an element of a row at the place of its greatest (or least) that is not the greatest: there is none, where nothing is stored in the
     row between the two."""
     parts = conjuncts(whole if way.holds else build.invert(whole))
-    pairs = [(_bare(e.a), _bare(e.b)) for e in parts if isinstance(e, n.Binary) and e.op == "eq"]
+    pairs = [(bare(e.a), bare(e.b)) for e in parts if isinstance(e, n.Binary) and e.op == "eq"]
     rows = {(x.args[0], str(dict(x.attrs)["op"])) for pair in pairs for x, other in (pair, pair[::-1])
             if isinstance(x, n.Call) and x.fn == "reduce" and dict(x.attrs).get("op") in EXTREMES and isinstance(other, n.Call) and other.fn == "iota"}
     for e in parts:
         of = e.x if isinstance(e, n.Unary) and e.op == "not" else e
         if not isinstance(of, n.Binary) or (of is not e and of.op != "eq") or (op := of.op if of is e else "ne") not in ("ne", "lt", "gt"):
             continue
-        a, b = _bare(of.a), _bare(of.b)
+        a, b = bare(of.a), bare(of.b)
         for row, which in rows:
             best = n.Call("reduce", (row,), (("axis", 0), ("op", EXTREMES[which])))
             if (op == "ne" and {a, b} == {row, best}) or (a, b) == ((row, best) if (op == "lt") == (which == "argmax") else (best, row)):
                 named = {x.at.buffer.name for x in walk(row) if isinstance(x, n.Load)}
                 return all(s is way.stmt for s in walk(body_of(program, way)) if isinstance(s, n.Store) and s.at.buffer.name in named)
     return False
-
-
-def _bare(e: n.Expr) -> n.Expr:
-    """What is repeated along new axes."""
-    while isinstance(e, n.Call) and e.fn in ("expand", "broadcast") and isinstance(e.args[0], n.Expr):
-        e = e.args[0]
-    return e
 
 
 def _not_finite(program: n.Program, flow: Flow, way: Way) -> bool:
@@ -374,7 +370,8 @@ def _not_finite(program: n.Program, flow: Flow, way: Way) -> bool:
                if isinstance(x, n.Const) and not isinstance(x.value, bool)]
     kernel = body_of(program, way)
     beside = [x for e in (way.node, node, *chosen_by(way)) for x in (walk(e) if isinstance(e, n.If) else children(e))]
-    return any(not math.isfinite(c) or (abs(c) >= SENTINEL and fills_in(kernel, c, beside)) or _saturates(kernel, node, c) for c in numbers)
+    return any(not math.isfinite(c) or _saturates(kernel, node, c) or (abs(c) >= SQUARES and fills_in(kernel, c))
+               or (abs(c) >= SENTINEL and fills_in(kernel, c, beside)) for c in numbers)
 
 
 def _saturates(kernel: n.Node, node: n.Binary, c: float) -> bool:
@@ -436,7 +433,7 @@ def _of_fill(program: n.Program, way: Way, e: n.Expr) -> bool:
     finite."""
     if not isinstance(e, n.Binary) or e.op not in ("eq", "le", "ge"):
         return False
-    for x, y in ((_bare(e.a), _bare(e.b)), (_bare(e.b), _bare(e.a))):
+    for x, y in ((bare(e.a), bare(e.b)), (bare(e.b), bare(e.a))):
         if isinstance(y, n.Call) and y.fn == "reduce" and isinstance(y.args[0], n.Expr):
             row, op = y.args[0], str(dict(y.attrs).get("op"))
             found = _fill(program, way, row)
@@ -464,8 +461,8 @@ def _fill(program: n.Program, way: Way, row: n.Expr, of: Mapping[str, float | No
             sides = {_fill(program, way, x, of) for x in (a, b)}
             return sides.pop() if len(sides) == 1 else None
         case _:
-            bare = _bare(row)
-            return _fill(program, way, bare, of) if bare is not row else None
+            alone = bare(row)
+            return _fill(program, way, alone, of) if alone is not row else None
 
 
 def _outside(inside: n.Expr, old: n.Node, new: n.Node) -> n.Node:

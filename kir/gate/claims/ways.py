@@ -302,6 +302,13 @@ def conjuncts(e: n.Expr) -> list[n.Expr]:
     return [x for side in (e.a, e.b) for x in conjuncts(side)] if isinstance(e, n.Binary) and e.op == "and" else [e]
 
 
+def bare(e: n.Expr) -> n.Expr:
+    """What is repeated along new axes."""
+    while isinstance(e, n.Call) and e.fn in ("expand", "broadcast") and isinstance(e.args[0], n.Expr):
+        e = e.args[0]
+    return e
+
+
 def fills_in(kernel: n.Node, c: float, beside: Collection[n.Node] = ()) -> bool:
     """Whether a kernel has a number at least as far from zero, on the same side, that it compares with nothing. Those `beside` a comparison, which it puts
     in the place of what is beyond them, are none."""
@@ -556,6 +563,7 @@ __all__ = [
     "Array",
     "LeftOut",
     "Way",
+    "bare",
     "bodies",
     "body_of",
     "chosen_by",
