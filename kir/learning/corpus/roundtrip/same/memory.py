@@ -54,6 +54,7 @@ class Places:
         self.narrowly: dict[Any, set[int]] = {}
         self.under: dict[str, set[int]] = {}  # of views those in where they begin
         self.seen: set[Any] = set()  # what is read, and in which block
+        self.asked: set[str] = set()  # private arrays that are values and cannot be: of a walk with such nothing else holds
         self.elsewhere = elsewhere  # the same, of the whole of the program that comes first: it is what that does, so it may be done
         self.events: Events = []
         for x in (x for s in body for x in walk(s)):

@@ -23,7 +23,8 @@ def same_thread(a: n.Program, b: n.Program) -> bool:
     """Whether two programs of threads are one, up to what a language must name and another need not; the second may have zeros where the first says nothing."""
     try:
         b = plain_form(_aligned_as(a, b))
-        return same_trace(plain_form(a), b) or same_trace(plain_form(filled(a)), b)
+        full = filled(a)
+        return same_trace(plain_form(a), b) or (full != a and same_trace(plain_form(full), b))
     except KirError:  # there is no such form of them
         return False
 

@@ -130,7 +130,11 @@ class Trace(Places):
             mask = None if e.mask is None else self.spread(self.value(e.mask), long or 1)
             other = (self.t.of("poison", b.dtype.name),) * (long or 1) if e.other is None else self.spread(self.value(e.other), long or 1)
             if own:
-                held = self._held(e.at)
+                try:
+                    held = self._held(e.at)
+                except Dynamic as one:
+                    self.asked.add(str(one))
+                    held = [self.t.of("unknown")] * (long or 1)
             elif mask is None:
                 held = [self._read(b, p, now, e.cache, self.around) for p in found or ()]
             else:
@@ -346,8 +350,11 @@ class Trace(Places):
         mask = None if s.mask is None else self.value(s.mask)
         long = length(s.at.type)
         if self._root(b.name) in self.state:
-            count = len(self.elements(s.at, b)[0])
-            self._put(s.at, self.spread(v, count), None if mask is None else self.spread(mask, count))
+            try:
+                count = len(self.elements(s.at, b)[0])
+                self._put(s.at, self.spread(v, count), None if mask is None else self.spread(mask, count))
+            except Dynamic as one:
+                self.asked.add(str(one))
             return
         found = None if s.clip else self.places(s.at)
         if found is None:
@@ -543,7 +550,7 @@ def same_trace(a: n.Program, b: n.Program) -> bool:
         try:
             narrow = narrowest(one.body, other.body)
             first = _listed(values, one.body, narrow[0])
-            first = _listed(values, one.body, narrow[0], first.seen)
+            first = _listed(values, one.body, narrow[0], first.seen, first.memory)
             second = _listed(values, other.body, narrow[1], first.seen)
         except (Unlisted, RecursionError):
             return False
@@ -560,13 +567,16 @@ def _head(p: n.Program) -> n.Program:
     return replace(p, params=params, kernels=tuple(replace(k, body=()) for k in p.kernels))
 
 
-def _listed(values: Table, body: n.Block, narrow: Mapping[str, DType], seen: Iterable[Any] = ()) -> Trace:
-    memory: set[str] = set()
+def _listed(values: Table, body: n.Block, narrow: Mapping[str, DType], seen: Iterable[Any] = (), known: Iterable[str] = ()) -> Trace:
+    """A walk in which private arrays that are asked for an element by a number that is not known, those `known` among them, are memory: as long as there
+    are others, all of a walk are, and it is walked again."""
+    memory: set[str] = {*known}
     while True:
         made = Trace(values, frozenset(memory), body, narrow, frozenset(seen))
         try:
             made.body(body)
         except Dynamic as asked:
-            memory.add(str(asked))
-            continue
-        return made
+            made.asked.add(str(asked))
+        if not made.asked:
+            return made
+        memory |= made.asked
