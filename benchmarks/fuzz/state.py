@@ -98,8 +98,8 @@ def page(state: State, mended: str) -> str:
     checked = sum(v for k, v in state.counts.items() if not any(word in k for word in ("refused", "left out", "reason", "another form", "given up")))
     lines = ["# Random programs", "", "Made by `python -m benchmarks.fuzz --state benchmarks/results/fuzz --write` (`make fuzz` goes on in a folder of its "
              "own): programs of `benchmarks/fuzz/making.py`, "
-             "through everything that reads, rewrites, runs and writes programs, each result checked against the others; beside each, four that "
-             "are mostly wrong (threads that leave loops around barriers, what is waited for: `refuting.py`), of which nothing "
+             "through everything that reads, rewrites, runs and writes programs, each result checked against the others; beside each, one that "
+             "is mostly wrong (threads that leave loops around barriers, what is waited for: `refuting.py`), of which nothing "
              "is called proved that a run refutes.", "",
              f"{state.seed - len(state.left):,} programs, {checked:,} checked applications, {state.seconds / 60:.0f} minutes of processor time "
              f"({checked / hours:,.0f} an hour){of_the_last_day(state.days)}.", "", "| what | times |", "| --- | ---: |"]

@@ -10,6 +10,7 @@ from kir.base.diagnostic import KirError, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
+from kir.ir.rules.verify import verify
 
 from ..._python.project import Module, Project
 from ..launch.factories import is_eager, of_kind, run_factories
@@ -58,13 +59,22 @@ def read_kernel(
         open_ = why if isinstance(why, Undecided) else why.__cause__
         if undecided is not None and isinstance(open_, Undecided):
             undecided.append(open_.cond)
-        del r.out.block[:], r.parts[:]
-        r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
-        r.params = []
+        _not_understood(r, module, node, reason)
     _remaining_metas(r, module, owners or (node,))
     if questions is not None:
         questions.update(r.questions)
-    return program(r, module, node, name)
+    made = program(r, module, node, name)
+    if given is None and (wrong := verify(made)):  # what only values of the binding would make well-formed
+        _not_understood(r, module, node, wrong[0].message)
+        made = program(r, module, node, name)
+    return made
+
+
+def _not_understood(r: Reader, module: Module, node: cst.FunctionDef, reason: str) -> None:
+    """All of the function as one statement that is not understood."""
+    del r.out.block[:], r.parts[:]
+    r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
+    r.params = []
 
 
 def read_sides(project: Project, module: Module, node: cst.FunctionDef, name: str) -> list[tuple[str, n.Program]]:

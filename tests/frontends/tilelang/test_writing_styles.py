@@ -581,3 +581,18 @@ def factory(count, threads):
     assert "& held[item] > load(held[other] where" in program_text(inside)
     outside = read(written(tmp_path, source.replace("COUNT", "count + 1")))
     assert "load(held[item] where" in program_text(outside)
+
+
+def test_what_is_no_program_until_a_binding_says_more_is_not_understood(tmp_path: Path) -> None:
+    file = written(tmp_path, """
+def factory(n):
+    @T.prim_func
+    def kernel(y: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=32) as b:
+            held = T.alloc_local((4,), "float32")
+            T.clear(held)
+            y[b] = held[4] if n > 4 else held[3]
+    return kernel
+""")
+    assert opaque(read(file)) == ["held[4] leaves 'held': 4 in a dimension of 4"]
+    assert opaque(TileLangFrontend().instantiate(file, "kernel", Binding(metas={"n": 4}))) == []

@@ -216,7 +216,7 @@ __global__ void kernel(const half* __restrict__ in, half* __restrict__ out, int 
     for (int i = threadIdx.x; i < V; i += 128) out[i] = __float2half(__expf(__half2float(in[i]) - total.m) / total.d);
 }
 ''', Binding(sizes=["R", "V"], facts=within("R", "V"), grid=["R"], metas={"threads_x": 128}, tensors={x: tensor("f16", "R", "V") for x in ("in", "out")}),
-    {"R": 2, "V": 300}, {"cuda": AS_IT_IS, "tilelang": TAKEN_BACK, "triton": TAKEN_BACK})
+    {"R": 2, "V": 300}, {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": TAKEN_BACK})
 SCAN = Kernel("cu", '''
 __device__ int warp_scan(int v) {
     int lane = threadIdx.x & 31;

@@ -265,6 +265,15 @@ def test_a_grid_with_a_cta_for_the_rest_leaves_no_size_out(tmp_path: Path) -> No
     assert not kir.judge(str(short), against=str(file), targets=()).accepted
 
 
+def test_facts_of_host_code_that_exclude_one_another_are_named(tmp_path: Path) -> None:
+    """Of such a launch nothing can be run that would tell how large its tensors are."""
+    file = tmp_path / "none.cu"
+    file.write_text("__global__ void none(const float* x, float* y, int n) { int i = blockIdx.x * 128 + threadIdx.x; y[i] = x[i]; }\n"
+                    "void run(const float* x, float* y, int n) { assert(n > 100); assert(n < 50); none<<<(n + 127) / 128, 128>>>(x, y, n); }\n")
+    with pytest.raises(kir.KirError, match="the fact 'n < 50' contradicts 'n >= 1', 'n > 100'"):
+        kir.prove(str(file), 0)
+
+
 def test_sizes_of_64_bits_are_read_as_numbers_of_32_and_that_is_said(tmp_path: Path) -> None:
     file = tmp_path / "wide.cu"
     file.write_text(TAIL.replace("int n)", "long long n)"))
