@@ -235,8 +235,9 @@ def _filled(body: list[n.Stmt]) -> list[n.Stmt]:
 def _whole_stores(body: list[n.Stmt]) -> list[n.Stmt]:
     """Stores of consecutive pieces of one value to consecutive elements of a private array, as one store of the value."""
     out: list[n.Stmt] = []
+    ended: list[n.Store] = []  # the stores that lead up to the last of `out`, with it
     for s in body:
-        run: list[n.Store] = list(_run(out, s)) if isinstance(s, n.Store) else []
+        run = ended if isinstance(s, n.Store) and ended and _leads_to(ended[-1], s) else []
         if isinstance(s, n.Store) and run:
             every = [*run, s]
             parts = [x.value for x in every]
@@ -248,7 +249,12 @@ def _whole_stores(body: list[n.Stmt]) -> list[n.Stmt]:
                 lo = last.lo if isinstance(last, n.Span) else last
                 count = sum(x.at.index[-1].extent if isinstance(x.at.index[-1], n.Span) else 1 for x in every)  # type: ignore[misc]  # known
                 out[-len(run) :] = [replace(every[0], at=build.region(s.at.buffer, *head, build.span(lo, count)), value=made)]
+                ended = [*_run(out[:-1], last_one), last_one] if isinstance(last_one := out[-1], n.Store) else []
                 continue
+        if run and isinstance(s, n.Store):
+            ended.append(s)
+        else:
+            ended = [s] if isinstance(s, n.Store) else []
         out.append(s)
     return out
 
