@@ -69,7 +69,7 @@ WIDER = (
 STAGE = ("cases", "correctness", "covered", "goals", "operands", "shapes", "verdict")
 """Modules of the gate that its correctness stage is made of."""
 LEAST = 0.99
-"""The share that the gate must refuse of what is told apart and could be refused by a bound that keeps honest programs."""
+"""The share of what is told apart that the gate must refuse."""
 SLOW = 60
 """Seconds of processor time after which a verdict is given up."""
 ROUNDS = 5
@@ -481,7 +481,7 @@ def main() -> int:
     if not given.only and of == 1:
         PAGE.write_text(with_values(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     print(summary(found))
-    return 0 if share(found, refusable=True) >= LEAST else 1
+    return 0 if share(found) >= LEAST else 1
 
 
 if __name__ == "__main__":
