@@ -17,6 +17,7 @@ import ml_dtypes
 from kir.base.diagnostic import Diagnostic
 from kir.gate.cases import Case, ProblemCase
 from kir.gate.claims.flow import Flow, branches_around
+from kir.gate.claims.ranges import Range, filled_behind, truths
 from kir.gate.claims.reals import solvable
 from kir.gate.claims.tiles import counts_tiles, extents
 from kir.gate.claims.ways import (
@@ -67,7 +68,6 @@ MOST_NODES = 200
 EXTREMES = {"argmax": "max", "argmin": "min"}
 Sign = tuple[str, tuple[float, ...], frozenset[str]]
 """What an outcome is of: kind, numbers, and the tensors from which its sides come."""
-Range = tuple[float, float]
 Further = Callable[[], Iterator[Case]]
 
 
@@ -93,7 +93,7 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
         whole = _whole(way.cond, lets.get(way.kernel, {}))
         if _harmless(program, flow, way, whole) or _beyond_places(whole, counts) or _of_no_element(program, way, whole):
             return False
-        if way.holds not in _truths(whole, mine):
+        if way.holds not in truths(filled_behind(whole) if way.holds else whole, mine):
             return False
         if flow.sources(way.cond, way.kernel) & tensors:
             return not right_on(forced(program, way), cases[:so_many])
@@ -542,55 +542,4 @@ def _lets(program: n.Program) -> dict[str, dict[str, n.Expr]]:
     return out
 
 
-# -------------------------------------------------------------------------------------------------------------------------- ranges
-
-def _truths(e: n.Expr, ranges: Mapping[str, Range]) -> set[bool]:
-    """Which truth values a condition may have."""
-    match e:
-        case n.Const(value=bool() as value):
-            return {value}
-        case n.Unary(op="not", x=x):
-            return {not t for t in _truths(x, ranges)}
-        case n.Binary(op="and" | "or" as op, a=a, b=b):
-            return {(x and y) if op == "and" else (x or y) for x in _truths(a, ranges) for y in _truths(b, ranges)}
-        case n.Binary(op="lt" | "le" | "gt" | "ge" as op, a=a, b=b):
-            (low, high), (least, most) = (_range(x, ranges) for x in ((a, b) if op in ("lt", "le") else (b, a)))
-            strict = op in ("lt", "gt")
-            can = low < least or low < most or (low <= most and not strict)
-            cannot = high > least or (high >= least and strict)
-            return ({True} if can else set()) | ({False} if cannot else set())
-        case _:
-            return {True, False}
-
-
-def _range(e: n.Expr, ranges: Mapping[str, Range]) -> Range:
-    """Between which numbers a value lies."""
-    match e:
-        case n.Const(value=value) if not isinstance(value, bool):
-            return float(value), float(value)
-        case n.Load(at=at, mask=None) if at.buffer.name in ranges:
-            return ranges[at.buffer.name]
-        case n.Cast(x=x, rounding=rounding) if rounding != "bits" and dtype_of(e.type).is_float and dtype_of(e.type).bits >= dtype_of(x.type).bits:
-            return _range(x, ranges)
-        case n.Unary(op="neg", x=x):
-            low, high = _range(x, ranges)
-            return -high, -low
-        case n.Binary(op="add" | "sub" | "min" | "max" | "mul" as op, a=a, b=b) if dtype_of(e.type).is_float:
-            one, two = _range(a, ranges), _range(b, ranges)
-            if op == "mul":
-                ends = [0.0 if 0 in (x, y) else x * y for x in one for y in two]
-                return (max(0.0, min(ends)), max(ends)) if a == b else (min(ends), max(ends))
-            two = (-two[1], -two[0]) if op == "sub" else two
-            if op in ("min", "max"):
-                how = min if op == "min" else max
-                return how(one[0], two[0]), how(one[1], two[1])
-            return one[0] + two[0], one[1] + two[1]
-        case n.Call(fn="abs"):
-            return 0.0, math.inf
-        case n.Call(fn="exp" | "exp2"):
-            return 0.0, math.inf
-        case _:
-            return -math.inf, math.inf
-
-
-__all__ = ["JUDGED", "Range", "unseen"]
+__all__ = ["JUDGED", "unseen"]

@@ -10,6 +10,7 @@ from kir.gate.cases import RelativeCase, relative_case, tensor_names
 from kir.gate.claims import outcomes
 from kir.gate.claims.drawn import never_drawn
 from kir.gate.claims.flow import Flow
+from kir.gate.claims.ranges import filled_behind, truths
 from kir.gate.claims.ways import Way, taken
 from kir.gate.claims.ways import ways as ways_of
 from kir.ir.nodes import If, Program
@@ -78,6 +79,30 @@ def test_places_behind_the_edge_of_what_is_loaded_hold_no_element() -> None:
         way = next(way for text, way in ways(program).items() if "& ~(iota" in text)
         whole = outcomes._whole(way.cond, outcomes._lets(program)["main"])
         assert outcomes._of_no_element(program, way, whole) is harmless
+
+
+MASKED = """kir 1
+program masked
+  in X: u32[M]
+  in T: u32[1]
+  in C: i32[1]
+  out Y: i32[1]
+  size M: i32
+kernel main grid (i: 1) threads 32
+  let held = C[0]
+  let key = load(X[0 +: 64] where iota(64) < held else {fill}:u32 clip)
+  let above = iota(64) < {end} & (key & T[0]) {op} T[0]
+  Y[0] = reduce(select(above, 1, 0), axis=0, op=sum)
+"""
+
+
+@pytest.mark.parametrize("fill, end, op, never", [
+    ("0", "held", ">", True), ("0", "held", "<", False), ("1", "held", ">", False), ("0", "held - 1", ">", False), ("0", "held", "==", False)])
+def test_what_a_masked_load_is_filled_with_is_what_stands_where_its_mask_does_not_hold(fill: str, end: str, op: str, never: bool) -> None:
+    program = parse_program(MASKED.format(fill=fill, end=end, op=op), "masked.kir")
+    way = next(way for text, way in ways(program).items() if "& ~(iota" in text)
+    whole = outcomes._whole(way.cond, outcomes._lets(program)["main"])
+    assert way.holds and (True not in truths(filled_behind(whole), {})) is never
 
 
 def test_what_fills_in_behind_an_edge_is_no_number_of_a_greater_of_two() -> None:
