@@ -19,7 +19,7 @@ from ..state.declarations import declared, declared_here
 from ..state.evaluate import evaluate
 from ..state.execute import run_one
 from ..state.open_values import parameter
-from ..state.reader import Reader, Refused, Undecided, said
+from ..state.reader import Another, Reader, Refused, Undecided, said
 from ..syntax.parameter_kinds import kinds, perhaps_none
 from ..values.values import Frame, NotUnderstood, Raised, Scope, TensorType, TypeOf, Value, is_known
 from .program import program
@@ -53,11 +53,11 @@ def read_kernel(
         raise error("KIR-F402", f"the factory of '{node.name.value}' makes no kernel for these values" + (f": '{said[:160]}'" if said else ""),
                     origin=bad.origin or module.origin(node), witness=bad.given,
                     needs="values for which its own checks hold") from None
-    except (NotUnderstood, KirError, Undecided) as why:
+    except (NotUnderstood, KirError, Undecided, Another) as why:
         told = why.diagnostics[0].message if isinstance(why, KirError) else _open(why)
         reason = why.reason if isinstance(why, NotUnderstood) else told
-        open_ = why if isinstance(why, Undecided) else why.__cause__
-        if undecided is not None and isinstance(open_, Undecided):
+        open_ = why if isinstance(why, (Undecided, Another)) else why.__cause__
+        if undecided is not None and isinstance(open_, (Undecided, Another)):
             undecided.append(open_.cond)
         _not_understood(r, module, node, reason)
     _remaining_metas(r, module, owners or (node,))
@@ -111,7 +111,7 @@ def _words(side: Side) -> str:
 def _open(why: Exception) -> str:
     """What the binding must decide before a kernel is one."""
     try:
-        return f"it is another kernel where {said(why.cond)} holds, which the binding decides" if isinstance(why, Undecided) else ""
+        return f"it is another kernel where {said(why.cond)} holds, which the binding decides" if isinstance(why, (Undecided, Another)) else ""
     except NotUnderstood:
         return "it is another kernel where a condition holds that the binding decides"
 

@@ -63,6 +63,8 @@ class ReadingState:
         self.sizes: dict[str, n.Param] = {}
         self.params: list[n.Param] = []
         self.assumed: list[n.Expr] = []
+        self.branches: list[n.Expr] = []
+        """Conditions of the binding whose branch is being read, one way and then the other, from the outermost."""
         self.grid: tuple[n.Axis, ...] = ()
         self.threads: n.Expr = build.const(128)
         self.thread_shape: tuple[n.Expr, ...] = ()
@@ -80,6 +82,10 @@ class ReadingState:
         """What stands for the thread's number in its CTA until the loops over threads are made."""
         self.thread_name = "tid"
         self.launched = False
+        self.begun_in: list[n.Expr] = []
+        """The branches that the kernel at hand began in."""
+        self.in_launch = False
+        """Whether the body of a kernel that began in a branch is being read."""
         self.parts: list[Part] = []
         """Kernels that have been read to their end."""
         self.unread = ""
