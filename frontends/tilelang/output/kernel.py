@@ -32,11 +32,12 @@ SIDES = 8
 
 def read_kernel(
     project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value] | None = None, sizes: Iterable[str] = (),
-    questions: dict[str, str] | None = None, assumed: Sequence[Side] = (), undecided: list[n.Expr] | None = None,
+    questions: dict[str, str] | None = None, assumed: Sequence[Side] = (), undecided: list[n.Expr] | None = None, needed: list[n.Expr] | None = None,
 ) -> n.Program:
     """The generic program of a function. `given` are values of metas that a binding gives (None: there is no binding), `sizes` what it counts
     among the sizes; `questions` is filled with what is asked of the binding, by name. `assumed` are conditions of the binding with their outcomes;
-    `undecided` is given the one that makes it two kernels. What is not understood is in it as `opaque` statements.
+    `undecided` is given the one that makes it two kernels, `needed` those that must hold for the function to be reached, by checks of its
+    factory and by branches that leave before. What is not understood is in it as `opaque` statements.
     Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
     r = Reader(HANDLERS, project, module, given or {}, given is not None, sizes)
     r.out.taken |= {p.name.value for p in node.params.params}
@@ -63,6 +64,8 @@ def read_kernel(
     _remaining_metas(r, module, owners or (node,))
     if questions is not None:
         questions.update(r.questions)
+    if needed is not None:
+        needed += r.assumed
     made = program(r, module, node, name)
     if given is None and (wrong := verify(made)):  # what only values of the binding would make well-formed
         _not_understood(r, module, node, wrong[0].message)
@@ -77,11 +80,11 @@ def _not_understood(r: Reader, module: Module, node: cst.FunctionDef, reason: st
     r.params = []
 
 
-def read_sides(project: Project, module: Module, node: cst.FunctionDef, name: str) -> list[tuple[str, n.Program]]:
+def read_sides(project: Project, module: Module, node: cst.FunctionDef, name: str) -> list[tuple[tuple[Side, ...], n.Program]]:
     """The generic programs of a function, one for each outcome of the conditions of the binding that make it another kernel, each with what it
-    assumes in words ("" for a function that is one kernel). Raises KirError as `read_kernel` does."""
+    assumes (nothing for a function that is one kernel). Raises KirError as `read_kernel` does."""
     waiting: list[tuple[Side, ...]] = [()]
-    out: list[tuple[str, n.Program]] = []
+    out: list[tuple[tuple[Side, ...], n.Program]] = []
     last: KirError | None = None
     while waiting:
         assumed = waiting.pop(0)
@@ -94,13 +97,14 @@ def read_sides(project: Project, module: Module, node: cst.FunctionDef, name: st
         if undecided and undecided[0] not in [cond for cond, _ in assumed] and len(out) + len(waiting) + 2 <= SIDES:
             waiting += [(*assumed, (undecided[0], holds)) for holds in (True, False)]
             continue
-        out.append((", ".join(_words(side) for side in assumed), made))
+        out.append((assumed, made))
     if not out and last is not None:
         raise last
     return out
 
 
-def _words(side: Side) -> str:
+def in_words(side: Side) -> str:
+    """A condition of the binding with its outcome, in the notation of dtype terms."""
     cond, holds = side
     try:
         return said(cond if holds else build.invert(cond))

@@ -77,10 +77,10 @@ def if_statement(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) ->
 
     try:
         return both_ways(r, f, cond, then, otherwise, s)
-    except Found:  # in what follows: the kernel is made where no way has left before
+    except Found as found:  # in what follows: the kernel is made where no way has left before
         for body, holds in ((s.body.body, False), (orelse, True)):
             if always_leaves(body):
-                r.assume(cond if holds else build.invert(cond))
+                r.assumed[:] = found.assumed
                 _settle_meta(r, cond, holds)
         raise
 
