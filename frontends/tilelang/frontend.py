@@ -11,12 +11,13 @@ import libcst as cst
 
 from kir.analysis.heuristics import settled
 from kir.base.diagnostic import KirError, did_you_mean, error, usage
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.bindings.binding_uses import unmentioned
 from kir.ir.bindings.specialize import specialize
-from kir.ir.build import int_value
 from kir.ir.nodes import Program
+from kir.ir.rules.verify import verify
 from kir.ir.types import DType, shape_of
 from kir.ir.visit import statements, walk
 from kir.surface import KernelRef, Outline
@@ -31,7 +32,7 @@ from .launch.guessed import guesses
 from .launch.host_code import allocated_extents, factory_of, left_out, made_of, tensor_extents, tilelang_launches, unrolled_extents
 from .output.binding import UNKNOWN, skeleton
 from .output.binding_check import check_given, check_readable, is_text, mentioned
-from .output.kernel import Side, in_words, read_kernel, read_sides
+from .output.kernel import Asked, Side, in_words, read_kernel, read_sides
 from .suffixes import SUFFIXES
 from .values.values import Value
 
@@ -115,16 +116,20 @@ class TileLangFrontend:
         same names, and usual numbers; each with the names of metas that are guessed. Raises KirError as `parse` does."""
         module, node = self.find(source, kernel)
         sides = next((each for each, _ in read_sides(self._project, module, node, kernel) if _label(each) == side), ())
-        needed: list[n.Expr] = []
-        program = read_kernel(self._project, module, node, kernel, assumed=sides, needed=needed)
+        asked = Asked()
+        read = read_kernel(self._project, module, node, kernel, assumed=sides, asked=asked)
+        metas = tuple(m for m in read.metas if m.name not in asked.answered)
+        whole = [build.compare(op, k.threads, most) for k in read.kernels for op, most in (("ge", 1), ("le", 1024))]
         owners = module.owners.get(id(node), ())
-        for guess in guesses(source, owners or (node,), node, program.metas, needed):
+        for guess in guesses(source, owners or (node,), node, metas, [*asked.needed, *whole], asked.lists, asked.choices):
             try:
                 made = read_kernel(self._project, module, node, kernel, guess.given, guess.sizes, assumed=sides)
             except KirError:  # the factory's own checks
                 continue
             values = {k: v for k, v in guess.given.items() if isinstance(v, (int, float, str))}
             yield replace(made, metas=tuple(replace(m, default=values[m.name]) if m.name in values else m for m in made.metas)), guess.names
+            if guess.whole and not verify(made):
+                return  # with other numbers it would be no other kernel
 
     def instantiate(self, source: Path, kernel: str, binding: Binding | None) -> Program:
         """The program of a kernel whose factory runs with the values of a binding. Raises KirError as `parse` does."""
@@ -210,8 +215,8 @@ class TileLangFrontend:
             return False
         found = [s for k in made.kernels for s in statements(k.body)]
         tiles = (shape_of(x.type) for s in found for x in walk(s) if isinstance(x, n.Expr))
-        return not any(isinstance(s, n.Opaque) or (isinstance(s, n.Alloc) and any(int_value(d) is None for d in s.buffer.shape)) for s in found) and (
-            all(isinstance(d, int) for shape in tiles for d in shape) and all(int_value(k.threads) is not None for k in made.kernels))
+        return not any(isinstance(s, n.Opaque) or (isinstance(s, n.Alloc) and any(build.int_value(d) is None for d in s.buffer.shape)) for s in found) and (
+            all(isinstance(d, int) for shape in tiles for d in shape) and all(build.int_value(k.threads) is not None for k in made.kernels))
 
 
 def _label(sides: tuple[Side, ...]) -> str:

@@ -14,14 +14,17 @@ from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import BOOL
 from kir.ir.visit import transform, walk
+from kir.surface.launches.values import FEW
 
 from ..teams.warp_roles import evaluated
 from ..values.names import DTYPES
-from ..values.values import TypeOf, Value
-from .host_code import allocated_extents, made_of, tensor_extents
+from ..values.values import Items, TypeOf, Value
+from .host_code import allocated_extents, keyword_extents, made_of, tensor_extents, unrolled_extents
 
-USUAL = (64, 128)
+USUAL = (64, 1024)
 """Numbers for an extent of which nothing is said, one after the other."""
+SHORT, THREADS = 2, 128
+"""How long a list is, how large each of its elements, a cluster and a pipeline; threads of a CTA."""
 TRIED = (64, 128, 32, 16, 8, 256, 4, 2, 1, 512, 1024, 0)
 """Numbers that are tried for a condition to hold."""
 CHANGED = ("int", "bool", "any")
@@ -35,37 +38,53 @@ Said = dict[str, Value]
 
 @dataclass(frozen=True)
 class Guess:
-    """Values by the names of metas, names that stay sizes, and what of them nothing says."""
+    """Values by the names of metas, names that stay sizes, what of them nothing says, and whether each number has a value."""
 
     given: Said
     sizes: tuple[str, ...]
     names: tuple[str, ...]
+    whole: bool
 
 
-def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionDef, metas: Sequence[n.Meta], needed: Sequence[n.Expr]) -> Iterator[Guess]:
+def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionDef, metas: Sequence[n.Meta], needed: Sequence[n.Expr],
+            lists: Mapping[str, int], choices: Mapping[str, Sequence[Value]]) -> Iterator[Guess]:
     """Values under which a kernel may be read, those that leave the most open first. Conditions that are `needed` hold under each, as far as values
-    decide them."""
-    wanted = {m.name: m for m in metas}
-    said = {k: v for k, v in stated(source, [f.name.value for f in owners], wanted).items() if fits(wanted[k], v)}
-    free = {m.name: v for m in metas if m.name not in said and (v := _of_kind(m)) is not None}
-    whole = [m.name for m in metas if m.kind in ("int", "any") and m.default is None and m.name not in said]
+    decide them; `lists` are given by their elements, as many as are looked at, and texts and dtypes are among their `choices`."""
+    wanted = {m.name: m for m in metas if m.name not in lists}
+    said: Said = {}
+    for name, value in stated(source, [f.name.value for f in owners], {*wanted, *lists}).items():
+        said |= _elements(name, value.items) if name in lists and isinstance(value, Items) else {name: value} if fits(wanted.get(name), value) else {}
+    free = {m.name: v for m in metas if m.name not in said and (v := _of_kind(m, choices.get(m.name, ()))) is not None}
+    for name, count in lists.items():
+        free |= _elements(name, (SHORT,) * (count or SHORT)) if f"{name}_0" not in said else {}
+    whole = [k for k, m in wanted.items() if m.kind == "int" and m.default is None and k not in said and k not in free]
     shapes = made_of(tensor_extents(node), owners) - made_of(allocated_extents(node), owners)
     open_ = tuple(x for x in whole if x in shapes)
+    numbers = {**dict.fromkeys(unrolled_extents(node), FEW), **dict.fromkeys(made_of(keyword_extents(node, "cluster_dims"), owners), SHORT),
+               **dict.fromkeys(keyword_extents(node, "num_stages"), SHORT), **dict.fromkeys(keyword_extents(node, "threads"), THREADS)}
     tried: list[tuple[Said, tuple[str, ...]]] = [(said, ()), ({**said, **free}, ())]
     for k, number in enumerate(USUAL):
-        tried += [({**said, **free, **dict.fromkeys([x for x in whole if x not in open_], number)}, open_)] if open_ and not k else []
-        tried += [({**said, **free, **dict.fromkeys(whole, number)}, ())]
+        given = {**said, **free, **{x: numbers.get(x, number) for x in whole}}
+        tried += [({x: v for x, v in given.items() if x not in open_}, open_)] if open_ and not k else []
+        tried += [(given, ())]
     before: list[tuple[Said, tuple[str, ...]]] = []
     for given, sizes in tried:
         made = repaired(given, needed, {m.name: m.kind for m in metas}, {*said})
         if (made, sizes) not in before:
             before.append((made, sizes))
-            yield Guess(made, sizes, tuple(k for k in made if k not in said or made[k] != said[k]))
+            yield Guess(made, sizes, tuple(k for k in made if k not in said or made[k] != said[k]), made.keys() >= {*whole})
 
 
-def fits(m: n.Meta, v: Value) -> bool:
+def _elements(name: str, items: Sequence[Value]) -> Said:
+    """The elements of a list by the names that a binding has for them."""
+    return {**{f"{name}_{at}": v for at, v in enumerate(items)}, f"{name}_last": items[-1]} if items else {}
+
+
+def fits(m: n.Meta | None, v: Value) -> bool:
     """Whether a value is of a meta's kind."""
-    match m.kind:
+    match m.kind if m is not None else "":
+        case "":
+            return False
         case "int":
             return type(v) is int
         case "bool":
@@ -77,16 +96,18 @@ def fits(m: n.Meta, v: Value) -> bool:
         case "str":
             return isinstance(v, str)
         case _:
-            return True
+            return not isinstance(v, Items)
 
 
-def _of_kind(m: n.Meta) -> Value:
+def _of_kind(m: n.Meta, choices: Sequence[Value]) -> Value:
     """A value for a meta that is no number, without a default; None where there is none."""
     if m.default is not None:
         return None
+    usual = TypeOf(DTYPES["float32" if m.name.startswith("acc") else "float16"])
+    own = [x for x in choices if isinstance(x, TypeOf) == (m.kind == "dtype")]
     if m.kind == "dtype":
-        return TypeOf(DTYPES["float32" if m.name.startswith("acc") else "float16"])
-    return False if m.kind == "bool" else None
+        return usual if usual in own or not own else own[0]
+    return False if m.kind == "bool" else own[0] if own and m.kind in ("str", "any") else None
 
 
 def repaired(given: Said, needed: Sequence[n.Expr], kinds: Mapping[str, str], firm: set[str]) -> Said:
@@ -195,6 +216,9 @@ def _literal(e: ast.expr, constants: Mapping[str, ast.expr], deep: bool = True) 
             return TypeOf(DTYPES[value]) if value in DTYPES else value
         case ast.Attribute(value=ast.Name(id="torch" | "T"), attr=word) if word in DTYPES:
             return TypeOf(DTYPES[word])
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) if parts:
+            items = [_literal(x, constants, deep) for x in parts]
+            return Items(tuple(items)) if None not in items else None
         case ast.Name(id=name) if deep and name in constants:
             return _literal(constants[name], constants, False)
         case _:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 
 import libcst as cst
 
+from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.ir import build
 from kir.ir import nodes as n
@@ -13,16 +15,30 @@ from kir.ir.printer import expr_text
 from kir.ir.rules.verify import verify
 
 from ..._python.project import Module, Project
+from ..._python.signature import parameters
 from ..launch.factories import is_eager, of_kind, run_factories
 from ..launch.language import HANDLERS
 from ..state.declarations import declared, declared_here
 from ..state.evaluate import evaluate
 from ..state.execute import run_one
 from ..state.open_values import parameter
-from ..state.reader import Another, Reader, Refused, Undecided, said
+from ..state.reader import OWN, Another, Reader, Refused, Undecided, said
 from ..syntax.parameter_kinds import kinds, perhaps_none
 from ..values.values import Frame, NotUnderstood, Raised, Scope, TensorType, TypeOf, Value, is_known
 from .program import program
+
+
+@dataclass
+class Asked:
+    """What reading a function asks of the binding: conditions that are `needed` for it to be reached, by checks of its factory and by branches that leave
+    before; `lists` whose elements are looked at, each with how many (0: all, however many there are); `choices` that texts and dtypes are compared with;
+    and metas that are `answered` once the others are known."""
+
+    needed: list[n.Expr] = field(default_factory=list)
+    lists: dict[str, int] = field(default_factory=dict)
+    choices: dict[str, list[Value]] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
+
 
 Side = tuple[n.Expr, bool]
 """A condition that the binding decides, with an outcome."""
@@ -32,12 +48,11 @@ SIDES = 8
 
 def read_kernel(
     project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value] | None = None, sizes: Iterable[str] = (),
-    questions: dict[str, str] | None = None, assumed: Sequence[Side] = (), undecided: list[n.Expr] | None = None, needed: list[n.Expr] | None = None,
+    questions: dict[str, str] | None = None, assumed: Sequence[Side] = (), undecided: list[n.Expr] | None = None, asked: Asked | None = None,
 ) -> n.Program:
     """The generic program of a function. `given` are values of metas that a binding gives (None: there is no binding), `sizes` what it counts
     among the sizes; `questions` is filled with what is asked of the binding, by name. `assumed` are conditions of the binding with their outcomes;
-    `undecided` is given the one that makes it two kernels, `needed` those that must hold for the function to be reached, by checks of its
-    factory and by branches that leave before. What is not understood is in it as `opaque` statements.
+    `undecided` is given the one that makes it two kernels, `asked` what is asked besides. What is not understood is in it as `opaque` statements.
     Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
     r = Reader(HANDLERS, project, module, given or {}, given is not None, sizes)
     r.out.taken |= {p.name.value for p in node.params.params}
@@ -64,8 +79,13 @@ def read_kernel(
     _remaining_metas(r, module, owners or (node,))
     if questions is not None:
         questions.update(r.questions)
-    if needed is not None:
-        needed += r.assumed
+    if asked is not None:
+        asked.needed += r.assumed
+        asked.lists.update(r.lists)
+        asked.choices.update(r.choices)
+        asked.answered |= {k for k, key in r.questions.items() if key.startswith(OWN)}
+        own = {p.name.value for f in owners for p in parameters(f)}
+        asked.answered |= {k for k in r.metas for x in r.metas if k.startswith(f"{x}_") and k not in own}
     made = program(r, module, node, name)
     if given is None and (wrong := verify(made)):  # what only values of the binding would make well-formed
         _not_understood(r, module, node, wrong[0].message)

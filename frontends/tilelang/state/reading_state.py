@@ -103,6 +103,10 @@ class ReadingState:
         """Those that run from another literal, with where they begin and end."""
         self.objects: set[str] = set()
         """Parameters that are objects: their fields are metas, they are none."""
+        self.lists: dict[str, int] = {}
+        """Lists that the binding gives, with how many of their elements are looked at; 0 for all, however many there are."""
+        self.choices: dict[str, list[Value]] = {}
+        """What the source compares a text or a dtype with, or has in a table for it."""
         self.questions: dict[str, str] = {}
         self.meanings: dict[str, n.Expr] = {}
         """What names of integer arithmetic stand for."""
