@@ -4,7 +4,7 @@ names (tables of settings, calls, defaults), and usual numbers for the rest."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, islice, product
 from pathlib import Path
 
@@ -53,10 +53,14 @@ def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionD
     wanted = {m.name: m for m in metas if m.name not in lists}
     said: Said = {}
     for name, value in stated(source, [f.name.value for f in owners], {*wanted, *lists}).items():
-        said |= _elements(name, value.items) if name in lists and isinstance(value, Items) else {name: value} if fits(wanted.get(name), value) else {}
+        if name in lists and isinstance(value, Items):
+            said |= _elements(name, value.items)
+        elif fits(wanted.get(name), value):
+            said[name] = value
     free = {m.name: v for m in metas if m.name not in said and (v := _of_kind(m, choices.get(m.name, ()))) is not None}
     for name, count in lists.items():
-        free |= _elements(name, (SHORT,) * (count or SHORT)) if f"{name}_0" not in said else {}
+        if f"{name}_0" not in said:
+            free |= _elements(name, (SHORT,) * (count or SHORT))
     whole = [k for k, m in wanted.items() if m.kind == "int" and m.default is None and k not in said and k not in free]
     shapes = made_of(tensor_extents(node), owners) - made_of(allocated_extents(node), owners)
     open_ = tuple(x for x in whole if x in shapes)
@@ -145,7 +149,7 @@ def _failing(given: Said, needed: Sequence[n.Expr]) -> list[n.Expr]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- what code says
-def stated(source: Path, factories: Sequence[str], names: Mapping[str, object]) -> Said:
+def stated(source: Path, factories: Sequence[str], names: Collection[str]) -> Said:
     """What the code of a file, and of files beside it that name its factory, gives these names: those of one table or one call together, the one that
     has the most of them first."""
     out: Said = {}
@@ -176,11 +180,12 @@ def _holds(path: Path, name: str) -> bool:
         return False
 
 
-def _groups(tree: ast.Module, factories: Sequence[str], names: Mapping[str, object]) -> Iterator[Said]:
+def _groups(tree: ast.Module, factories: Sequence[str], names: Collection[str]) -> Iterator[Said]:
     """What each table, call and signature of a file says of these names."""
     constants = {t.id: s.value for s in tree.body if isinstance(s, ast.Assign) for t in s.targets if isinstance(t, ast.Name)}
     order = {f.name: [a.arg for a in (*f.args.posonlyargs, *f.args.args)] for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name in factories}
-    of_file = {id(s) for c in (tree, *(x for x in tree.body if isinstance(x, ast.ClassDef))) for s in c.body}
+    bodies = [tree.body, *(x.body for x in tree.body if isinstance(x, ast.ClassDef))]
+    of_file = {id(s) for body in bodies for s in body}
     for x in ast.walk(tree):
         pairs: list[tuple[object, ast.expr]] = []
         least = 1
@@ -202,7 +207,7 @@ def _groups(tree: ast.Module, factories: Sequence[str], names: Mapping[str, obje
                 pairs = [(name, value)]
             case _:
                 continue
-        found = {str(k): v for k, e in pairs if k in names and (v := _literal(e, constants)) is not None}
+        found: Said = {str(k): v for k, e in pairs if k in names and (v := _literal(e, constants)) is not None}
         if len(found) >= least:
             yield found
 
