@@ -207,7 +207,8 @@ def _given_meta(r: Reader, name: str) -> None:
     if isinstance(value, TypeOf):
         r.metas[name] = n.Meta(name, "dtype", value.dtype.name)
         return
-    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float" if isinstance(value, float) else "any"
+    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float" if isinstance(value, float) else (
+        "str" if isinstance(value, str) else "any")
     r.metas[name] = n.Meta(name, kind, value if is_known(value) else None)  # type: ignore[arg-type]  # a literal
 
 
