@@ -129,6 +129,8 @@ def _of_kind(m: n.Meta, choices: Sequence[Value]) -> Value:
     usual = TypeOf(DTYPES["float32" if m.name.startswith("acc") else "float16"])
     own = [x for x in choices if isinstance(x, TypeOf) == (m.kind == "dtype")]
     if m.kind == "dtype":
+        own += [TypeOf(DTYPES[x]) for x in choices if isinstance(x, str) and x in DTYPES]
+    if m.kind == "dtype":
         return usual if usual in own or not own else own[0]
     return False if m.kind == "bool" else own[0] if own and m.kind in ("str", "any") else "float16" if m.kind == "str" and not own else None
 
