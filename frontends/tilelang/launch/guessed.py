@@ -34,6 +34,8 @@ CHANGED = ("int", "bool", "any")
 """Kinds of metas that are changed for conditions to hold."""
 MOST_FILES, MOST_BYTES = 12, 400_000
 """Files beside a kernel that are looked through, and how large they may be."""
+MOST_STEPS = 10_000
+"""Statements of the source that are followed, at most, before no more values are tried."""
 ALIKE = 3
 """Names that a call or a signature of something else must share with a factory to be taken for one of its."""
 Said = dict[str, Value]
@@ -53,13 +55,14 @@ class Guess:
 class Asked:
     """What reading a function asks of the binding: conditions that are `needed` for it to be reached, by checks of its factory and by branches that leave
     before; `lists` whose elements are looked at, each with how many (0: all, however many there are); `choices` that texts and dtypes are compared with;
-    and metas that are `answered` once the others are known."""
+    metas that are `answered` once the others are known; and how many statements of the source were followed."""
 
     needed: list[n.Expr] = field(default_factory=list)
     lists: dict[str, int] = field(default_factory=dict)
     choices: dict[str, list[Value]] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
     metas: dict[str, n.Meta] = field(default_factory=dict)
+    steps: int = 0
 
 
 def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionDef, asked: Asked) -> Iterator[Guess]:

@@ -41,6 +41,7 @@ def run_block(r: Reader, f: Frame, body: Sequence[cst.CSTNode]) -> Returned | No
 
 def run_one(r: Reader, f: Frame, s: cst.CSTNode, rest: Sequence[cst.CSTNode]) -> Returned | None:
     """One statement. `rest` are those after it, which belong to a branch that another branch's `return` leaves."""
+    r.steps += 1
     match s:
         case cst.SimpleStatementLine():
             for small in s.body:
