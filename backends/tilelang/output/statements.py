@@ -17,6 +17,7 @@ from kir.surface import StatementPath
 from ..._wrap import wrapped
 from ..form.origins import At
 from ..form.reducers import adds, fills, is_named_sum, reads
+from ..spelling.cuda_functions import is_moved, moving
 from ..spelling.expressions import AXIS, UNARY, Expressions, refuse
 from ..spelling.layouts import annotation
 from ..spelling.names import fresh
@@ -203,6 +204,9 @@ class Statements:
                     self.put(text, depth + deeper, path)
             case n.Copy(via="cp_async", grouped=True, signal=None) if self.in_thread:
                 self.put(self._own_copy(s), depth, path)
+            case n.Copy() if self.in_thread and is_moved(s):
+                to_, from_ = (to.place(build.region(at.buffer, *(i.lo if isinstance(i, n.Span) else i for i in at.index))) for at in (s.dst, s.src.at))
+                self.put(f'T.call_extern("handle", "{moving(s)}", T.address_of({to_}), T.address_of({from_}))', depth, path)
             case n.Copy():
                 self.put(self.tiles.copied(s), depth, path)
             case n.Mma():
@@ -367,7 +371,7 @@ class Statements:
                 head = f"T.Pipelined({bounds}{stages}{lists})"
             case "unroll":
                 known = {"factor"}
-                factor = f", unroll_factor={attrs['factor']}" if "factor" in attrs else ""
+                factor = f", unroll_factor={to.option(attrs['factor'])}" if "factor" in attrs else ""
                 head = f"T.unroll({bounds}{factor})"
             case "vectorize":
                 known, head = set[str](), f"T.vectorized({bounds})"

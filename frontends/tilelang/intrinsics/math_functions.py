@@ -9,12 +9,12 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, F16, F32, I32, U32, dtype_of
 
 from ..expressions.operators import chosen
+from ..sources.calls import called
 from ..state.reader import Reader
 from ..state.regions import at, is_region, region
 from ..values import arithmetic
 from ..values.arithmetic import convert
 from ..values.values import Memory, NotUnderstood, Num, Place, Signature, TypeOf, Value, describe, is_number
-from .sources import called
 
 Word = Callable[[Reader, Signature], Value]
 LOG2_E = 1.4426950408889634
@@ -212,16 +212,13 @@ EXTERN: Mapping[str, Callable[[list[n.Expr]], n.Expr]] = {
 
 
 def _extern(r: Reader, given: Signature) -> Value:
-    args = list(given.args)
-    names = [a for a in args if isinstance(a, str)]
-    name = names[-1] if names else ""
-    if name in r.sources:
-        return called(r, r.sources[name], args[args.index(name) + 1:])
+    dtype, name, *args = (given.args[0], r.decided(given.args[1]), *given.args[2:])
+    if not isinstance(name, str):
+        raise NotUnderstood(f"a function of CUDA source, {describe(name)}")
     fn = EXTERN.get(name)
-    if fn is None:
-        raise NotUnderstood(f"a function of CUDA source, '{name or describe(args[0] if args else None)}'")
-    operands = [r.run(a) for a in args[args.index(name) + 1:]]
-    made = fn(operands)
+    if fn is None or any(name in text for text in r.sources):
+        return called(r, name, None if r.settled(dtype) == "handle" else r.dtype(dtype), args)
+    made = fn([r.run(a) for a in args])
     if made.type != I32 and isinstance(made, n.Call) and made.fn in ("match_any", "active_mask"):
         return Num(r.out.let(r.wanted or "found", made))
     return Num(made)

@@ -11,7 +11,7 @@ from kir.ir.types import I32
 from ..state.reader import Reader, zero
 from ..state.regions import at, neighbor, neighbors, region
 from ..values.arithmetic import convert
-from ..values.values import NotUnderstood, Place, Signature, Value
+from ..values.values import Address, NotUnderstood, Signature, Value
 
 Word = Callable[[Reader, Signature], Value]
 
@@ -21,7 +21,7 @@ def _address(r: Reader, given: Signature) -> Value:
     p = region(r, given.args[0])
     if "offset" in given.named and r.known_int(given.named["offset"]) != 0:
         raise NotUnderstood("an address with an offset")
-    return Place(p.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in p.index))
+    return Address(p.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in p.index))
 
 
 def _cp_async(r: Reader, given: Signature) -> Value:

@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.rebuild.blocks import Blocks
 
 from ..._python.project import Module, Project
-from ..values.values import Changing, LayoutOf, SourceFunction, State, Value
+from ..values.values import Changing, LayoutOf, State, Value
 
 
 class Given(dict[str, Value]):
@@ -110,8 +110,8 @@ class ReadingState:
         """Buffers of a branch that are declared before it, since what comes after might name them."""
         self.aliases: dict[str, str] = {}
         """For each view the buffer whose memory it names."""
-        self.sources: dict[str, SourceFunction] = {}
-        """Functions of the CUDA source in front of the kernel."""
+        self.sources: list[str] = []
+        """CUDA source in front of the kernel."""
         self.globals: dict[tuple[str, str], Value] = {}
         self.asking: set[tuple[str, str]] = set()
         self.calling: list[str] = []

@@ -33,16 +33,6 @@ class Raised(Exception):
 
 
 @dataclass(frozen=True)
-class SourceFunction:
-    """A device function of CUDA source that is one asm statement: the text, each operand (inputs alone) as its constraint and the place of the parameter
-    that it is, and the number that is returned."""
-
-    text: str
-    operands: tuple[tuple[str, int], ...]
-    value: int | None
-
-
-@dataclass(frozen=True)
 class Num:
     """A number that depends on metas, sizes or memory: a scalar expression of the IR."""
 
@@ -160,6 +150,11 @@ class Place:
     buffer: n.Buffer
     index: tuple[n.Expr | n.Span, ...]
     var: bool = False
+
+
+@dataclass(frozen=True)
+class Address(Place):
+    """Where a place begins, as a pointer: its element is not read."""
 
 
 @dataclass(frozen=True)
