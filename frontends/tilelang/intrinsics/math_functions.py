@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, F16, F32, I32, U32, dtype_of
+from kir.ir.visit import substitute
 
 from ..expressions.operators import chosen
 from ..sources.calls import called
@@ -224,7 +225,24 @@ def _extern(r: Reader, given: Signature) -> Value:
     return Num(made)
 
 
+def _var(r: Reader, given: Signature) -> Value:
+    """TVM's `Var(name, dtype)`: a name for what a `Let` around says."""
+    name = given.args[0]
+    if not isinstance(name, str) or len(given.args) < 2:
+        raise NotUnderstood("a variable of an expression, without a name or a dtype")
+    return Num(n.Var(r.out.fresh(name), r.dtype(given.args[1])))
+
+
+def _let(r: Reader, given: Signature) -> Value:
+    """TVM's `Let(var, value, body)`: the body with the value in place of its variable."""
+    var, value, body = given.args[0], r.run(given.args[1]), r.run(given.args[2])
+    if not isinstance(var, Num) or not isinstance(var.expr, n.Var) or var.expr.of != value.type:
+        raise NotUnderstood("a 'Let' of what is no variable of that dtype")
+    return Num(substitute(body, {var.expr.name: value}))
+
+
 WORDS: Mapping[str, Word] = {
+    "Var": _var, "Let": _let, "__ffs": lambda r, given: Num(build.call("ffs", r.run(given.args[0]))),
     **{k: _one(v) for k, v in CALLS.items()}, "exp2": _exp2,
     **{k: _two(v) for k, v in PAIRS.items()},
     **{k: _rounded(*v) for k, v in ROUNDED.items()}, "ieee_fmaf": _rounded_one("fma", 3), "ieee_fsqrt": _rounded_one("sqrt", 1),
