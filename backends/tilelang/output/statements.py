@@ -476,6 +476,11 @@ class Statements:
                 self.put("T.fence_proxy_async()", depth, path)
             case "bulk_wait":
                 self.put(f"T.tma_store_wait({to.text(args[0])}{'' if attrs.get('read') else ', read=False'})", depth, path)
+            case "register_fence":
+                acc = call.args[0]
+                assert isinstance(acc, n.Region)
+                count = f", num_regs={to.text(args[0])}" if args else ""
+                self.put(f"T.warpgroup_fence_operand({to.names[acc.buffer.name]}{count})", depth, path)
             case "wgmma_wait":
                 self.put(f"T.wait_wgmma({to.text(args[0])})", depth, path)
             case "grid_dependency_wait":
