@@ -146,7 +146,8 @@ def _kernel(k: n.Kernel, body: Statements, configs: Mapping[str, n.Attr]) -> Non
 
 def _sources(k: n.Kernel) -> list[str]:
     """CUDA source in front of the kernel, of what it does that TileLang cannot say."""
-    return [f"T.import_source({part!r})" for part in functions(k)]
+    text = "\n".join([*functions(k), ""])  # TileLang's own directives follow
+    return [f"T.import_source({text!r})"] if text else []
 
 
 def _meta(m: n.Meta, to: Expressions) -> str:

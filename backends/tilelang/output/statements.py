@@ -17,7 +17,7 @@ from kir.surface import StatementPath
 from ..._wrap import wrapped
 from ..form.origins import At
 from ..form.reducers import adds, fills, is_named_sum, reads
-from ..spelling.cuda_functions import is_moved, moving
+from ..spelling.cuda_functions import begin, is_moved, moving
 from ..spelling.expressions import AXIS, UNARY, Expressions, refuse
 from ..spelling.layouts import annotation
 from ..spelling.names import fresh
@@ -205,7 +205,7 @@ class Statements:
             case n.Copy(via="cp_async", grouped=True, signal=None) if self.in_thread:
                 self.put(self._own_copy(s), depth, path)
             case n.Copy() if self.in_thread and is_moved(s):
-                to_, from_ = (to.place(build.region(at.buffer, *(i.lo if isinstance(i, n.Span) else i for i in at.index))) for at in (s.dst, s.src.at))
+                to_, from_ = (to.place(begin(at)) for at in (s.dst, s.src.at))
                 self.put(f'T.call_extern("handle", "{moving(s)}", T.address_of({to_}), T.address_of({from_}))', depth, path)
             case n.Copy():
                 self.put(self.tiles.copied(s), depth, path)
@@ -490,7 +490,7 @@ class Statements:
             case "prefetch":
                 at = call.args[0]
                 assert isinstance(at, n.Region)
-                place = to.place(build.region(at.buffer, *(i.lo if isinstance(i, n.Span) else i for i in at.index)))
+                place = to.place(begin(at))
                 name = f"kir_prefetch_l{attrs.get('level', 2)}"
                 self.put(f'T.call_extern("int32", "{name}", T.address_of({place}))', depth, path)
             case fn if fn in _POINTLESS:

@@ -29,10 +29,16 @@ def is_moved(s: n.Copy) -> bool:
             and (not s.src.cache or _known(s.src.cache) is not None) and moved_bytes(s) in COPIED)
 
 
+def begin(at: n.Region) -> n.Region:
+    """The first element of a place."""
+    return build.region(at.buffer, *(i.lo if isinstance(i, n.Span) else i for i in at.index or (build.const(0) for _ in at.buffer.shape)))
+
+
 def moved_bytes(s: n.Copy) -> int | None:
     """How many bytes a copy along one dimension moves, where that is known, be the dtype one that the binding decides."""
-    spans = [i for i in s.src.at.index if isinstance(i, n.Span)]
-    if len(spans) != 1 or spans[0].step != 1 or s.src.at.index[-1] is not spans[0] or s.src.at.buffer.dtype != s.dst.buffer.dtype:
+    index = s.src.at.index or tuple(build.span(0, d) for d in s.src.at.buffer.shape)
+    spans = [i for i in index if isinstance(i, n.Span)]
+    if len(spans) != 1 or spans[0].step != 1 or index[-1] is not spans[0] or s.src.at.buffer.dtype != s.dst.buffer.dtype:
         return None
     extent, d = spans[0].extent, s.src.at.buffer.dtype
     if isinstance(extent, int):

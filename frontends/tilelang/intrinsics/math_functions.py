@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from kir.ir import build
@@ -9,13 +10,14 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, F16, F32, I32, U32, dtype_of
 from kir.ir.visit import substitute
 
-from ..expressions.operators import chosen
+from ..expressions.operators import chosen, is_text
 from ..sources.calls import called
-from ..state.reader import Reader
+from ..sources.texts import names_like
+from ..state.reader import Reader, Undecided
 from ..state.regions import at, is_region, region
 from ..values import arithmetic
 from ..values.arithmetic import convert
-from ..values.values import Memory, NotUnderstood, Num, Place, Signature, TypeOf, Value, describe, is_number
+from ..values.values import Memory, NotUnderstood, Num, Pieces, Place, Signature, TypeOf, Value, describe, is_number
 
 Word = Callable[[Reader, Signature], Value]
 LOG2_E = 1.4426950408889634
@@ -212,8 +214,25 @@ EXTERN: Mapping[str, Callable[[list[n.Expr]], n.Expr]] = {
 """Functions of CUDA that `T.call_extern` may name."""
 
 
+def _one_of(r: Reader, name: Pieces) -> str:
+    """The function that a text with an open part names: of those there are, as the binding decides. Raises Undecided, NotUnderstood."""
+    open_ = [x for x in name.parts if not isinstance(x, str)]
+    pattern = "".join(re.escape(x) if isinstance(x, str) else r"(\w+)" for x in name.parts)
+    found = names_like(r, pattern) if len(open_) == 1 else []
+    if not found:
+        raise NotUnderstood(name.reason)
+    for middle, whole in found[:-1]:
+        holds = is_text(r, open_[0], middle)
+        if not isinstance(holds, bool):
+            raise Undecided(holds)
+        if holds:
+            return whole
+    return found[-1][1]  # no other makes a kernel
+
+
 def _extern(r: Reader, given: Signature) -> Value:
-    dtype, name, *args = (given.args[0], r.decided(given.args[1]), *given.args[2:])
+    dtype, name, *args = (given.args[0], r.settled(given.args[1]), *given.args[2:])
+    name = _one_of(r, name) if isinstance(name, Pieces) else r.decided(name)
     if not isinstance(name, str):
         raise NotUnderstood(f"a function of CUDA source, {describe(name)}")
     fn = EXTERN.get(name)

@@ -46,6 +46,14 @@ def source_of(r: Reader, name: str) -> str:
     return f'#include "{found[0]}"'
 
 
+def names_like(r: Reader, pattern: str) -> list[tuple[str, str]]:
+    """The functions whose names are a pattern with one open part: that part, and the name as the pattern spells it, in order."""
+    space, _, own = pattern.rpartition("::")
+    texts = [*r.sources, *(_text(path, _stamp(path)) for path in _headers(r.module.path.parent))]
+    found = {m[0].rstrip("( \n\t"): m[1] for text in texts for m in re.finditer(rf"(?<![\w:.>]){own}\s*\(", text) if _follows(text, m.end() - 1) == "{"}
+    return sorted((middle, f"{space}::{whole}" if space else whole) for whole, middle in found.items())
+
+
 def _defines(text: str, word: str) -> bool:
     """Whether a text may define a function of that name: its name, parameters and a block."""
     return any(_follows(text, m.end() - 1) == "{" for m in re.finditer(rf"(?<![\w:.>]){re.escape(word)}\s*\(", text))

@@ -267,6 +267,13 @@ class Unknown:
 
 
 @dataclass(frozen=True)
+class Pieces(Unknown):
+    """A text that is put together from known ones and one that the binding decides, in order."""
+
+    parts: tuple[str | Open | Text, ...] = ()
+
+
+@dataclass(frozen=True)
 class Returned:
     """A function ends here with a value."""
 

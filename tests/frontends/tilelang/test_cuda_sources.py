@@ -229,3 +229,21 @@ def factory(n, factor):
     program = read(file)
     assert opaque(program) == [] and "unroll {factor=factor}" in program_text(program)
     assert same_program(program, again(program, tmp_path))
+
+
+def test_a_function_whose_name_the_binding_completes_is_each_that_there_is(tmp_path: Path) -> None:
+    body = """
+            T.call_extern("handle", f"own::NAME_{policy}", T.address_of(held[0]), T.address_of(X[bx * 128 + tx * 4]))
+            for i in T.serial(4):
+                Y[bx * 128 + tx * 4 + i] = held[i]
+"""
+    header = HEADER.replace("void take16(", "void get_once(").replace("void plain16(", "void get_plain(")
+    file = package(tmp_path, body.replace("NAME", "get"), header)
+    file.write_text(file.read_text().replace("def factory(n, dtype", 'def factory(n, policy: str = "once", dtype'))
+    program = read(file)
+    assert opaque(program) == [] and "static if meta_is(policy, value=once)" in program_text(program)
+    assert same_program(program, again(program, tmp_path))
+    bound = TileLangFrontend().instantiate(file, "kernel", Binding(metas={"n": 256, "policy": "plain", "dtype": "f32"}))
+    assert [s.src.cache for k in bound.kernels for b in k.body for s in walk(b) if isinstance(s, n.Copy)] == [""]
+    file.write_text(file.read_text().replace("own::get_", "own::none_"))
+    assert opaque(read(file)) == ["a text that is put together from open values"]
