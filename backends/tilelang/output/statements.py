@@ -281,6 +281,9 @@ class Statements:
 
     def _value(self, e: n.Expr) -> str:
         """What gets a name: an expression, or what an element held before an atomic operation."""
+        if isinstance(e, n.Call) and e.fn == "atomic_load" and e.of is None and _at_gpu(e):
+            assert isinstance(e.args[0], n.Region)
+            return f'T.atomic_load({self.to.place(e.args[0])}, memory_order="{dict(e.attrs).get("order", "relaxed")}")'
         if not (isinstance(e, n.Call) and e.fn in ("atomic_add", "atomic_max", "atomic_min") and e.of is None):
             return self.to.text(e)
         at, value, *mask = e.args
@@ -472,6 +475,12 @@ class Statements:
             case "atomic_add" | "atomic_max" | "atomic_min":
                 for text, deeper in self.tiles.atomic(call):
                     self.put(text, depth + deeper, path)
+            case "atomic_store" if _at_gpu(call):
+                at = call.args[0]
+                assert isinstance(at, n.Region)
+                self.put(f'T.atomic_store({to.place(at)}, {to.text(args[0])}, memory_order="{attrs.get("order", "relaxed")}")', depth, path)
+            case "fence" if attrs.get("scope") == "gpu":
+                self.put('T.call_extern("handle", "__threadfence")', depth, path)
             case "fence_async":
                 self.put("T.fence_proxy_async()", depth, path)
             case "bulk_wait":
@@ -503,6 +512,11 @@ class Statements:
         at = call.args[0]
         assert isinstance(at, n.Region)
         return self.to.place(at)
+
+
+def _at_gpu(e: n.Call) -> bool:
+    """Whether an access of one element is seen by all threads of the GPU, as TileLang's are."""
+    return dict(e.attrs).get("scope", "gpu") == "gpu" and isinstance(e.args[0], n.Region) and not isinstance(e.args[0].type, TileType)
 
 
 def _together(roles: tuple[n.Role, ...]) -> list[list[n.Role]]:
