@@ -27,6 +27,7 @@ from ..values.values import (
     NotUnderstood,
     Num,
     Open,
+    Raised,
     Scope,
     Table,
     Text,
@@ -103,6 +104,10 @@ def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
         for x in (a, b):
             if isinstance(x, Open) and x.kind == "asked" and is_number(a if x is b else b) and op in ("floordiv", "mod", "add", "sub", "mul"):
                 r.kinds.setdefault(x.name, "int")
+    if op in ("floordiv", "mod"):
+        for x, y in ((a, b), (b, a)):
+            if isinstance(y, int) or (isinstance(y, Num) and dtype_of(y.expr.type).is_integer):
+                r.counts(x)
     return arithmetic.binary(op, a, b, r.run)
 
 
@@ -120,11 +125,11 @@ def _equal(r: Reader, a: Value, b: Value) -> bool | n.Expr:
         if isinstance(x, Open) and x.name in r.given:
             return _equal(r, r.given[x.name], y)
         if isinstance(x, (Open, Text)) and isinstance(y, str):
-            if isinstance(x, Open) and (r.kinds.get(x.name) == "dtype" or (x.name in r.metas and r.metas[x.name].kind == "dtype")):
+            if isinstance(x, Open) and is_dtype(r, x):
                 return _equal(r, TypeOf(r.dtype(x)), TypeOf(r.dtype(y)))
             var = r.meta(x.name, "str")
             return _outcome(r, build.call("meta_is", var, value=y))
-        if isinstance(x, Open) and isinstance(y, TypeOf):
+        if isinstance(x, Open) and (isinstance(y, TypeOf) or (isinstance(y, (Open, Choice)) and is_dtype(r, x))):
             return _outcome(r, equal_types(r, TypeOf(r.dtype(x)), y))
         if isinstance(x, TypeOf) and isinstance(y, (str, TypeOf)) and not (isinstance(y, str) and not _names_dtype(y)):
             return _outcome(r, equal_types(r, x, TypeOf(r.dtype(y))))
@@ -166,6 +171,11 @@ def _names_dtype(text: str) -> bool:
 def _outcome(r: Reader, cond: n.Expr) -> bool | n.Expr:
     found = r.outcome(cond)
     return cond if found is None else found
+
+
+def is_dtype(r: Reader, v: Open) -> bool:
+    """Whether a parameter is a dtype, as its use tells."""
+    return r.kinds.get(v.name) == "dtype" or v.kind == "dtype" or (v.name in r.metas and r.metas[v.name].kind == "dtype")
 
 
 def equal_types(r: Reader, a: TypeOf, b: Value) -> n.Expr:
@@ -314,11 +324,15 @@ def conditional(r: Reader, scope: Scope, e: cst.IfExp) -> Value:
     if isinstance(found, bool):
         return evaluate(r, scope, e.body if found else e.orelse)
     if r.is_static(found):
-        with r.assuming(found, True):
-            a = evaluate(r, scope, e.body)
-        with r.assuming(found, False):
-            b = evaluate(r, scope, e.orelse)
-        return r.merged(found, a, b)
+        sides: list[Value] = []
+        for holds, side in ((True, e.body), (False, e.orelse)):
+            try:
+                with r.assuming(found, holds):
+                    sides.append(evaluate(r, scope, side))
+            except Raised:  # the host would fail on this side
+                r.assume(build.invert(found) if holds else found)
+                return evaluate(r, scope, e.orelse if holds else e.body)
+        return r.merged(found, *sides)
     return chosen(r, found, evaluate(r, scope, e.body), evaluate(r, scope, e.orelse))
 
 

@@ -166,6 +166,8 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
             return tensor_type(index)
         case Builtin():
             return Builtin(f"{owner.name}[]")
+        case None if r.assumed:
+            raise Raised("a subscript of None", (), r.out.origin)
         case _:
             raise NotUnderstood(f"a subscript of {describe(owner)}")
 
@@ -173,7 +175,7 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
 def place(r: Reader, buffer: n.Buffer, before: tuple[n.Expr | n.Span, ...], index: list[Value], var: bool = False) -> Place:
     """Part of a buffer: integers and slices, in order; a missing step is 1."""
     made: list[n.Expr | n.Span] = list(before)
-    for value in index:
+    for value in _spread(r, index):
         if isinstance(value, Slice):
             dim = buffer.shape[len(made)] if len(made) < len(buffer.shape) else None
             if dim is None:
@@ -184,6 +186,14 @@ def place(r: Reader, buffer: n.Buffer, before: tuple[n.Expr | n.Span, ...], inde
     if len(made) > len(buffer.shape):
         raise NotUnderstood(f"{len(made)} indices into '{buffer.name}', which has {len(buffer.shape)} dimensions")
     return Place(buffer, tuple(made), var)
+
+
+def _spread(r: Reader, index: list[Value]) -> list[Value]:
+    """The indices of a subscript of memory, one tuple alone as its elements."""
+    only = r.settled(index[0]) if len(index) == 1 else None
+    if isinstance(only, Choice) and any(isinstance(x, Items) for x in (only.a, only.b)):
+        only = r.decided(only)
+    return list(only.items) if isinstance(only, Items) else index
 
 
 def _span(r: Reader, s: Slice, dim: n.Expr) -> n.Span:
@@ -213,7 +223,7 @@ def _index(e: n.Expr) -> DType:
 def _within(r: Reader, p: Place, index: list[Value]) -> Place:
     """An element or part of a region: indices count from where the spans begin."""
     out: list[n.Expr | n.Span] = []
-    rest = list(index)
+    rest = _spread(r, index)
     for i in p.index:
         if isinstance(i, n.Span) and rest:
             value = rest.pop(0)

@@ -81,6 +81,16 @@ class Reader(ReadingState):
             raise NotUnderstood(f"'{v.name}' is a {self.metas[v.name].kind} and is used as a number")
         return Num(var)
 
+    def untold(self, v: Value) -> bool:
+        """Whether nothing tells yet what kind a parameter of the factory is, nor that it may be left out."""
+        return isinstance(v, Open) and v.of is None and v.kind in ("", "any") and v.name not in self.metas and v.name not in self.optional and (
+            self.kinds.get(v.name, "any") == "any" and self.defaults.get(v.name, 0) is not None)
+
+    def counts(self, v: Value) -> None:
+        """A parameter of which nothing is told is used as a whole number."""
+        if isinstance(v, Open) and self.untold(v):
+            self.kinds[v.name] = "int"
+
     def given_items(self, v: Open) -> tuple[Value, ...]:
         """The elements of an open list that a binding gives one by one, under `name_0`, `name_1`, ..."""
         out: list[Value] = []
@@ -224,6 +234,7 @@ class Reader(ReadingState):
 
     def integer(self, v: Value) -> n.Expr:
         """A value as an index: of an integer dtype."""
+        self.counts(self.settled(v))
         e = self.run(v)
         dtype = dtype_of(e.type)
         if dtype.is_bool:

@@ -35,3 +35,13 @@ def ends_in_return(body: Sequence[cst.CSTNode]) -> bool:
         if isinstance(s, (cst.For, cst.While, cst.With, cst.Try)) and ends_in_return(s.body.body):
             return True
     return False
+
+
+def branch_returns(body: Sequence[cst.CSTNode]) -> bool:
+    """Whether a branch in a block, at any depth, returns."""
+    for s in body:
+        if isinstance(s, cst.If) and ends_in_return([s]):
+            return True
+        if isinstance(s, (cst.For, cst.While, cst.With, cst.Try)) and branch_returns(s.body.body):
+            return True
+    return False
