@@ -128,6 +128,7 @@ def _equal(r: Reader, a: Value, b: Value) -> bool | n.Expr:
             if isinstance(x, Open) and is_dtype(r, x):
                 return _equal(r, TypeOf(r.dtype(x)), TypeOf(r.dtype(y)))
             var = r.meta(x.name, "str")
+            r.choices.setdefault(x.name, []).append(y)
             return _outcome(r, build.call("meta_is", var, value=y))
         if isinstance(x, Open) and (isinstance(y, TypeOf) or (isinstance(y, (Open, Choice)) and is_dtype(r, x))):
             return _outcome(r, equal_types(r, TypeOf(r.dtype(x)), y))
@@ -183,6 +184,9 @@ def equal_types(r: Reader, a: TypeOf, b: Value) -> n.Expr:
     other = r.dtype(b)
     if not a.dtype.is_symbolic and not other.is_symbolic:
         return build.const(a.dtype == other, BOOL)
+    for one, two in ((a.dtype, other), (other, a.dtype)):
+        if not two.is_symbolic:
+            r.choices.setdefault(one.name, []).append(TypeOf(two))
     return build.call("dtype_is", a=a.dtype.name, b=other.name)
 
 

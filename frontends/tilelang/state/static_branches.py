@@ -46,6 +46,7 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: Way, orelse: Way, s: cst.
         f.scope.names.clear()
         f.scope.names.update(before)
         r.layouts = dict(layouts)
+        r.branches.append(cond)
         with r.out.capture() as made, r.assuming(cond, holds):
             result: Returned | None = None
             gone, there = False, None
@@ -55,6 +56,8 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: Way, orelse: Way, s: cst.
                 why, gone = bad, True
             except Found as found:
                 there = found
+            finally:
+                r.branches.pop()
         results.append(result)
         raised.append(gone)
         reached.append(there)

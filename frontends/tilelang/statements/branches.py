@@ -21,8 +21,8 @@ from ..state.execute import opaque, restore, run_block
 from ..state.guards import inside_where
 from ..state.handlers import Rest
 from ..state.reader import Reader, Undecided
-from ..state.static_branches import both_ways, branch
-from ..syntax.control_flow import defines, ends_in_return
+from ..state.static_branches import Found, both_ways, branch
+from ..syntax.control_flow import always_leaves, defines, ends_in_return
 from ..values.values import Frame, NotUnderstood, Raised, Returned, Unknown
 
 
@@ -73,7 +73,13 @@ def if_statement(r: Reader, f: Frame, s: cst.If, rest: Rest) -> Returned | None:
             return run_block(r, f, rest) or Returned(None)
         return found
 
-    return both_ways(r, f, cond, lambda: way(s.body.body), lambda: way(orelse), s)
+    try:
+        return both_ways(r, f, cond, lambda: way(s.body.body), lambda: way(orelse), s)
+    except Found:  # in what follows: the kernel is made where no way has left before
+        for body, holds in ((s.body.body, False), (orelse, True)):
+            if always_leaves(body):
+                _settle_meta(r, cond, holds)
+        raise
 
 
 def _settle_meta(r: Reader, cond: n.Expr, holds: bool) -> None:
