@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import libcst as cst
 
 from kir.ir import build
@@ -12,7 +14,7 @@ from ..._python.python_operators import MOST_ITEMS
 from ..state.evaluate import evaluate
 from ..state.guards import guarded
 from ..state.open_values import item_of_open
-from ..state.reader import OWN, Reader
+from ..state.reader import OWN, Reader, Undecided
 from ..values import arithmetic
 from ..values.arithmetic import convert
 from ..values.names import DTYPES
@@ -79,6 +81,10 @@ def _numeric(e: n.Expr) -> n.Expr:
 def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
     """`a op b` on numbers, lists and texts."""
     a, b = r.settled(a), r.settled(b)
+    if op in ("add", "mul"):
+        for x in (a, b):
+            if isinstance(x, Choice) and (isinstance(x.a, (Items, str)) or isinstance(x.b, (Items, str))):
+                raise Undecided(x.cond)
     if op == "add" and isinstance(a, Items) and isinstance(b, Items):
         if len(a.items) + len(b.items) > MOST_ITEMS:
             raise NotUnderstood(f"a list of {len(a.items) + len(b.items)} items")
@@ -214,7 +220,14 @@ def boolean(r: Reader, scope: Scope, e: cst.BooleanOperation) -> Value:
     conjunction = isinstance(e.operator, cst.And)
     if isinstance(found, bool):
         return evaluate(r, scope, e.right) if found == conjunction else left
-    other = r.settled(evaluate(r, scope, e.right))
+    try:
+        with r.assuming(found, conjunction) if r.is_static(found) else nullcontext():
+            other = r.settled(evaluate(r, scope, e.right))
+    except Raised:  # the host would fail if it asked for the right side
+        if not r.is_static(found):
+            raise
+        r.assume(build.invert(found) if conjunction else found)
+        return left
     if _is_thing(r, left) or _is_thing(r, other):
         return Choice(found, other, left) if conjunction else Choice(found, left, other)
     right = r.truth(other)

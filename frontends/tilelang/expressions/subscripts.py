@@ -12,7 +12,7 @@ from kir.ir.types import I32, DType, dtype_of
 
 from ..state.evaluate import evaluate
 from ..state.open_values import annotated, item_of_open
-from ..state.reader import Reader
+from ..state.reader import Reader, Undecided
 from ..values import arithmetic
 from ..values.arithmetic import convert
 from ..values.names import DTYPES
@@ -60,6 +60,8 @@ def attribute(r: Reader, owner: Value, name: str) -> Value:
     """`owner.name`."""
     owner = r.settled(owner)
     match owner:
+        case Choice(a=Unknown()) | Choice(b=Unknown()):
+            raise Undecided(owner.cond)
         case Choice():
             return r.merged(owner.cond, attribute(r, owner.a, name), attribute(r, owner.b, name))
         case Memory() | Place() if name == "shape":
@@ -145,6 +147,8 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
     """`owner[index]`."""
     owner = r.settled(owner)
     match owner:
+        case Choice(a=Unknown()) | Choice(b=Unknown()):
+            raise Undecided(owner.cond)
         case Choice():
             return r.merged(owner.cond, subscript(r, owner.a, index), subscript(r, owner.b, index))
         case Memory():

@@ -143,7 +143,7 @@ class Reader(ReadingState):
             return bool(cond.value)
         if cond in self.assumed:
             return True
-        if build.invert(cond) in self.assumed:
+        if build.invert(cond) in self.assumed or any(_excludes(x, cond) for x in self.assumed):
             return False
         if isinstance(cond, n.Binary) and cond.op in ("and", "or"):
             a, b = self.outcome(cond.a), self.outcome(cond.b)
@@ -383,6 +383,15 @@ def said(cond: n.Expr) -> str:
         return condition_term(cond)
     except ValueError as bad:
         raise NotUnderstood(str(bad)) from bad
+
+
+def _excludes(a: n.Expr, b: n.Expr) -> bool:
+    """Whether one value is asked to be two: a text that is one is not the other. (A dtype has several names.)"""
+    if not all(isinstance(x, n.Call) and x.fn == "meta_is" for x in (a, b)):
+        return False
+    assert isinstance(a, n.Call) and isinstance(b, n.Call)
+    one, other = (str(dict(x.attrs)["value"]) for x in (a, b))
+    return a.args == b.args and one != other and not (one in DTYPES and other in DTYPES)
 
 
 def _conjuncts(cond: n.Expr) -> list[n.Expr]:

@@ -9,7 +9,7 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.ir import nodes as n
-from kir.ir.printer import program_text
+from kir.ir.printer import expr_text, program_text
 from kir.ir.visit import statements
 from kir.learning.corpus.roundtrip.equal import same_program
 from kir.surface import backend
@@ -218,3 +218,67 @@ def test_a_grid_that_a_function_works_out_names_nothing_before_the_kernel(tmp_pa
     program = is_read_back(written(tmp_path, ROWS))
     assert program.kernels[0].grid[0].extent == n.Binary("add", n.Binary("floordiv", n.Var("n", program.params[0].of), n.Var(
         "rows", program.params[0].of)), n.Const(1, program.params[0].of))  # type: ignore[arg-type]  # a number
+
+
+VIEWS = """
+def make(n, rows, has_bias: bool):
+    @T.macro
+    def body(A, B, S):
+        flat = T.Tensor((n * rows,), "float32", A.data)
+        with T.Kernel(n, threads=32) as bx:
+            for i in T.Parallel(rows):
+                B[bx, i] = flat[bx * rows + i] + (S[i] if has_bias else 0.0)
+
+    if has_bias:
+        @T.prim_func
+        def with_bias(A: T.Tensor((n, rows), "float32"), B: T.Tensor((n, rows), "float32"), S: T.Tensor((rows,), "float32")):
+            body(A, B, S)
+
+        return with_bias
+
+    @T.prim_func
+    def plain(A: T.Tensor((n, rows), "float32"), B: T.Tensor((n, rows), "float32")):
+        body(A, B, None)
+
+    return plain
+"""
+
+
+@pytest.mark.parametrize("kernel", ["with_bias", "plain"])
+def test_a_tensor_in_another_form_before_the_launch(tmp_path: Path, kernel: str) -> None:
+    program = is_read_back(written(tmp_path, VIEWS), kernel)
+    view = program.kernels[0].body[0]
+    assert isinstance(view, n.View)
+    assert (view.buffer.space, view.at.buffer.name) == ("global", "A")
+
+
+STAGES = """
+def make(n, mode: str, waits=None, tile: int = 32):
+    rows = [1] + ([2] if mode == "wide" else [])
+    stages = 0 if waits is None else 2
+
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32"), F: T.Tensor((n,), "int32")):
+        with T.Kernel(n, threads=32) as bx:
+            S = T.alloc_shared((tile,), "float32")
+            for k in T.Pipelined(4, num_stages=stages):
+                T.copy(A[k * tile], S)
+                T.copy(S, B[k * tile])
+            if mode == "wide":
+                B[bx] = A[bx] * functools.reduce(T.max, [F[k] for k in range(3)]) * sum(rows)
+            elif mode != "thin" or tile == 8:
+                B[bx] = A[bx]
+    return kernel
+"""
+
+
+def test_what_a_text_is_tells_what_it_is_not_and_stages_may_ask_it(tmp_path: Path) -> None:
+    program = is_read_back(written(tmp_path, "import functools\n" + STAGES))
+    found = [s for s in statements(program.kernels[0].body)]
+    assert next(dict(s.attrs)["stages"] for s in found if isinstance(s, n.For)) == "select(is(waits,None),0,2)"
+    wide = next(s for s in found if isinstance(s, n.Store) and "F[" in program_text_of(s))
+    assert program_text_of(wide).count("max") == 2
+
+
+def program_text_of(s: n.Store) -> str:
+    return expr_text(s.value)
