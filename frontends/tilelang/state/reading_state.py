@@ -63,6 +63,8 @@ class ReadingState:
         self.sizes: dict[str, n.Param] = {}
         self.params: list[n.Param] = []
         self.assumed: list[n.Expr] = []
+        self.doubtful = 0
+        """Branches around the statement at hand of which the host may know that they are not taken, by conditions within theirs."""
         self.branches: list[n.Expr] = []
         """Conditions of the binding whose branch is being read, one way and then the other, from the outermost."""
         self.grid: tuple[n.Axis, ...] = ()
