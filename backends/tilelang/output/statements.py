@@ -1,6 +1,7 @@
 """Statements as the body of a prim_func, each line with the statement that it came from."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field, replace
 
 from kir.analysis.facts import Facts
@@ -169,22 +170,23 @@ class Statements:
 
     def _named(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
         """Tiles that have a name, with the statements that use them, as one loop over their elements."""
-        used = {*self.to.names.values(), *self.tiles.taken}
+        def axes() -> Callable[[int], n.Var]:
+            used = {*self.to.names.values(), *self.tiles.taken}
 
-        def axis(k: int) -> n.Var:
-            name = fresh(AXES[k] if k < len(AXES) else f"i{k}", used)
-            used.add(name)
-            return n.Var(f"{AXIS}{name}", I32)
-        found = together(rest, axis)
-        if found is None:
-            return 0
-        self.tiles.fits([d for _, d in found.axes], "what is worked out element by element")
-        before = self.to.names
-        with self.tiles.loop(found.axes, found.body) as (head, body):
-            self.put(head, depth, path)
-            self.block(body, path, depth + 1)
-        self.to.names = before
-        return found.count
+            def axis(k: int) -> n.Var:
+                name = fresh(AXES[k] if k < len(AXES) else f"i{k}", used)
+                used.add(name)
+                return n.Var(f"{AXIS}{name}", I32)
+            return axis
+        loops = together(rest, axes, self.tiles.aliases.may_be_one)
+        for found in loops:
+            self.tiles.fits([d for _, d in found.axes], "what is worked out element by element")
+            before = self.to.names
+            with self.tiles.loop(found.axes, found.body) as (head, body):
+                self.put(head, depth, path)
+                self.block(body, path, depth + 1)
+            self.to.names = before
+        return loops[0].count if loops else 0
 
     def _statement(self, s: n.Stmt, path: StatementPath, depth: int) -> None:
         to = self.to

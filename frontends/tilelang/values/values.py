@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, TypeAlias
 
@@ -76,10 +76,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class State:
-    """What a thing that changes holds: elements, or pairs of a key (the name of an attribute) and a value. `lost` says why that is not known."""
+    """What a thing that changes holds: elements, or pairs of a key (the name of an attribute) and a value. `lost` says why that is not known; `either`
+    gives the one of two states that holds here, or raises Undecided."""
 
     held: tuple[Any, ...] = ()
     lost: str = ""
+    either: Callable[[], State] | None = None
+
+    def settled(self) -> State:
+        """The state that holds here. Raises Undecided where a condition of the binding must be told first."""
+        return self if self.either is None else self.either().settled()
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,8 @@ class _Changing:
 
     @property
     def items(self) -> tuple[Any, ...]:
-        """What it holds. Raises NotUnderstood where that is not known."""
-        state: State = self.state  # type: ignore[attr-defined]  # set by `become`
+        """What it holds. Raises NotUnderstood where that is not known, Undecided where a condition of the binding must be told first."""
+        state: State = self.state.settled()  # type: ignore[attr-defined]  # set by `become`
         if state.lost:
             raise NotUnderstood(state.lost)
         return state.held
@@ -271,6 +277,11 @@ class Pieces(Unknown):
     """A text that is put together from known ones and one that the binding decides, in order."""
 
     parts: tuple[str | Open | Text, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unbound(Unknown):
+    """A name that no statement has bound on this way: to ask for it is an error of the host."""
 
 
 @dataclass(frozen=True)
