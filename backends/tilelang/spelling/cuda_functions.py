@@ -1,4 +1,4 @@
-"""CUDA functions in front of a kernel, for what TileLang has no word for: loads and copies of a thread under a cache policy, prefetches."""
+"""CUDA functions in front of a kernel, for what no word of TileLang says: loads and copies of a thread under a cache policy, prefetches."""
 from __future__ import annotations
 
 from collections.abc import Iterator
