@@ -21,6 +21,7 @@ from kir.ir.types import DTYPES as DTYPES_OF
 from kir.ir.types import F16, F32, F64, I32, U32, DType, TileType, dtype_of, mention, promote, symbolic
 from kir.ir.visit import names_read, walk
 
+from .cuda_functions import is_loaded, loading
 from .dtype_terms import NoTerm, asked, is_compound, term_text
 from .names import TAKEN
 
@@ -187,6 +188,8 @@ class Expressions:
         if isinstance(a, n.Const) and isinstance(b, n.Const) and dtype.is_float and dtype.name in _BARE:
             return self._of_literals(e, a, b)
         if e.op in _COMPARISONS:
+            if self.metas.get(dtype.name) == "any":
+                a, b = _bare(a), _bare(b)
             return f"{self._operand(a, b, BIT_OR, e.op)} {_COMPARISONS[e.op]} {self._operand(b, a, BIT_OR, e.op)}", COMPARE
         if e.op in _FUNCTIONS:
             return f"{_FUNCTIONS[e.op]}({self._operand(a, b, 0, e.op)}, {self._operand(b, a, 0, e.op)})", ATOM
@@ -245,6 +248,8 @@ class Expressions:
 
     # ----------------------------------------------------------------------------------------------------------------- memory
     def _load(self, e: n.Load) -> str:
+        if is_loaded(e):
+            return f'T.call_extern({self.dtype(e.at.buffer.dtype)}, "{loading(e)}", T.address_of({self.place(e.at)}))'
         if e.cache:
             raise refuse("KIR-B008", f"TileLang has no cache policy on a load ('{e.cache}')", needs="a copy with an eviction policy")
         if e.mask is not None and not self._guarded(e.mask):
@@ -345,6 +350,11 @@ def _of_unsigned(cond: n.Expr) -> bool:
     loop, and stops at what is below zero."""
     return any(isinstance(x, n.Binary) and x.op in n.COMPARISONS and isinstance(y, n.Const) and y.dtype.kind == "uint" and y.value
                for x in walk(cond) if isinstance(x, n.Binary) for y in (x.a, x.b))
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    """A small number that is compared with a value of the factory, which may be of any kind, as Python writes it."""
+    return e.x if isinstance(e, n.Cast) and e.rounding == "rn" and isinstance(e.x, n.Const) and e.x.dtype == I32 and 0 <= e.x.value <= 127 else e
 
 
 def promoted(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
