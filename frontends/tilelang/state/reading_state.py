@@ -63,6 +63,8 @@ class ReadingState:
         self.sizes: dict[str, n.Param] = {}
         self.params: list[n.Param] = []
         self.assumed: list[n.Expr] = []
+        self.steps = 0
+        """Statements that have been read."""
         self.doubtful = 0
         """Branches around the statement at hand of which the host may know that they are not taken, by conditions within theirs."""
         self.branches: list[n.Expr] = []
