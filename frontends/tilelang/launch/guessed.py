@@ -4,7 +4,7 @@ names (tables of settings, calls, defaults), and usual numbers for the rest."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import combinations, islice, product
 from pathlib import Path
@@ -80,11 +80,9 @@ def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionD
         elif fits(wanted.get(name), value):
             said[name] = value
     free: Said = {m.name: v for m in metas if m.name not in said and (v := _of_kind(m, choices.get(m.name, ()))) is not None}
-    usual = max(lists.values(), default=0) or SHORT
-    for name, count in lists.items():
-        kinds = [wanted.get(f"{name}_{at}") for at in range(count or usual)] if f"{name}_0" not in said else []
-        elements: Said = _elements(name, [SHORT if m is None or (v := _of_kind(m, choices.get(m.name, ()))) is None else v for m in kinds])
-        free.update(elements)
+    for name in lists:
+        if f"{name}_0" not in said:
+            free.update(_elements(name, _items(name, lists, lambda x: _of_kind(wanted[x], choices.get(x, ())) if x in wanted else None)))
     whole = [k for k, m in wanted.items() if m.kind == "int" and m.default is None and k not in said and k not in free]
     shapes = made_of(tensor_extents(node), owners) - made_of(allocated_extents(node), owners)
     open_ = tuple(x for x in whole if x in shapes)
@@ -103,6 +101,12 @@ def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionD
         if (made, sizes) not in before:
             before.append((made, sizes))
             yield Guess(made, sizes, tuple(k for k in made if k not in said or made[k] != said[k]), made.keys() >= {*whole})
+
+
+def _items(name: str, lists: Mapping[str, int], of_kind: Callable[[str], Value]) -> list[Value]:
+    """Elements of a list: as many as are looked at, or else as other lists have; those that are lists have their own."""
+    parts = [f"{name}_{at}" for at in range(lists[name] or max(lists.values()) or SHORT)]
+    return [Items(tuple(_items(x, lists, of_kind))) if x in lists else SHORT if (v := of_kind(x)) is None else v for x in parts]
 
 
 def _elements(name: str, items: Sequence[Value]) -> Said:

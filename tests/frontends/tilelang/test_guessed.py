@@ -132,6 +132,24 @@ def factory(rows, extents, dtype):
     assert {"extents_0", "extents_1"} <= set(said)
 
 
+def test_lists_of_lists_are_given_as_such(tmp_path: Path) -> None:
+    file = written(tmp_path, """
+def factory(rows, shapes, count):
+    first, second = shapes[0]
+    wide = sum(a * b for a, b in shapes[:count])
+
+    @T.prim_func
+    def kernel(X: T.Tensor((rows, wide), "float32"), Y: T.Tensor((rows, first + second), "float32")):
+        with T.Kernel(rows, threads=32) as b:
+            for i in T.Parallel(first + second):
+                Y[b, i] = X[b, i]
+    return kernel
+""")
+    assert opaque(read(file))
+    _, said = next(each for each in guesses(file) if not opaque(each[0]))
+    assert "shapes_0" in said
+
+
 def test_dtypes_and_texts_are_what_the_source_knows(tmp_path: Path) -> None:
     file = written(tmp_path, """
 WIDTHS = {"bfloat16": 4, "float32": 2}
