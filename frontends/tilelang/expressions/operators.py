@@ -123,6 +123,7 @@ def _equal(r: Reader, a: Value, b: Value) -> bool | n.Expr:
             if isinstance(x, Open) and (r.kinds.get(x.name) == "dtype" or (x.name in r.metas and r.metas[x.name].kind == "dtype")):
                 return _equal(r, TypeOf(r.dtype(x)), TypeOf(r.dtype(y)))
             var = r.meta(x.name, "str")
+            r.choices.setdefault(x.name, []).append(y)
             return _outcome(r, build.call("meta_is", var, value=y))
         if isinstance(x, Open) and isinstance(y, TypeOf):
             return _outcome(r, equal_types(r, TypeOf(r.dtype(x)), y))
@@ -173,6 +174,9 @@ def equal_types(r: Reader, a: TypeOf, b: Value) -> n.Expr:
     other = r.dtype(b)
     if not a.dtype.is_symbolic and not other.is_symbolic:
         return build.const(a.dtype == other, BOOL)
+    for one, two in ((a.dtype, other), (other, a.dtype)):
+        if not two.is_symbolic:
+            r.choices.setdefault(one.name, []).append(TypeOf(two))
     return build.call("dtype_is", a=a.dtype.name, b=other.name)
 
 

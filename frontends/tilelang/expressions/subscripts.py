@@ -15,6 +15,7 @@ from ..state.open_values import annotated, item_of_open
 from ..state.reader import Reader
 from ..values import arithmetic
 from ..values.arithmetic import convert
+from ..values.names import DTYPES
 from ..values.values import (
     Builtin,
     Choice,
@@ -265,6 +266,8 @@ def _of_table(r: Reader, table: Table, key: Value) -> Value:
         key = r.given[key.name]
     if isinstance(key, (Open, Choice)) and table.items and all(isinstance(k, TypeOf) for k, _ in table.items):
         key = TypeOf(r.dtype(key))
+    if isinstance(key, TypeOf) and not key.dtype.is_symbolic:  # a dtype's name, however it is written
+        key = next((k for k, _ in table.items if isinstance(k, str) and DTYPES.get(k) == key.dtype), key)
     if is_known(key) or isinstance(key, (TypeOf, Builtin, Memory, Items)):
         found: list[Value] = [v for k, v in table.items if k == key and type(k) is type(key)]
         if found:
@@ -277,6 +280,7 @@ def _of_table(r: Reader, table: Table, key: Value) -> Value:
         raise NotUnderstood(f"the dict has no {describe(key)}")
     if isinstance(key, (Text, Open)) and table.items and all(isinstance(k, str) for k, _ in table.items):
         r.meta(key.name, "str")
+        r.choices.setdefault(key.name, []).extend(k for k, _ in table.items)
         made: Value = table.items[-1][1]
         for k, v in reversed(table.items[:-1]):
             made = r.merged(build.call("meta_is", n.Var(key.name, n.meta_type(r.metas[key.name])), value=str(k)), v, made)

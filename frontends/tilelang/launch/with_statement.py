@@ -12,7 +12,7 @@ from kir.ir.types import I32
 
 from ..state.evaluate import evaluate
 from ..state.execute import attempt, run_block
-from ..state.reader import Reader
+from ..state.reader import Another, Reader
 from ..state.reading_state import Part
 from ..teams.grid_barrier import divided
 from ..values import arithmetic
@@ -35,6 +35,8 @@ def _with(r: Reader, f: Frame, s: cst.With) -> Returned | None:
         _branch(r, f, s, value)
         return None
     if isinstance(value, Launch):
+        if r.launched and r.begun_in and not r.in_launch:
+            raise Another(r.begun_in[0])  # one stands in a branch that has ended
         if r.launched:
             raise NotUnderstood("a kernel inside a kernel")
         return _kernel(r, f, s, value)
@@ -90,11 +92,15 @@ def _kernel(r: Reader, f: Frame, s: cst.With, launch: Launch) -> Returned | None
     except NotUnderstood as bad:
         r.unread = r.unread or bad.reason
         raise
+    if r.branches and r.parts:
+        raise Another(r.branches[0])
     r.launched = True
-    if r.assumed:
-        if r.parts:
-            raise NotUnderstood("several kernels, of which the binding decides one")
-        return run_block(r, f, s.body.body)
+    if r.branches:
+        r.begun_in, r.in_launch = list(r.branches), True
+        try:
+            return run_block(r, f, s.body.body)
+        finally:
+            r.in_launch = False
     with r.out.capture() as made:
         found = run_block(r, f, s.body.body)
     for part in divided(tuple(made)):

@@ -23,11 +23,11 @@ from .static_branches import Way, both_ways
 
 
 class Found(Exception):
-    """The function that is looked for has been reached; `scope` is what it sees."""
+    """The function that is looked for has been reached; `scope` is what it sees, `assumed` the conditions of the binding that hold there."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, assumed: Sequence[n.Expr]) -> None:
         super().__init__("found")
-        self.scope = scope
+        self.scope, self.assumed = scope, tuple(assumed)
 
 
 def run_block(r: Reader, f: Frame, body: Sequence[cst.CSTNode]) -> Returned | None:
@@ -50,7 +50,7 @@ def run_one(r: Reader, f: Frame, s: cst.CSTNode, rest: Sequence[cst.CSTNode]) ->
             return None
         case cst.FunctionDef():
             if s is f.target:
-                raise Found(f.scope)
+                raise Found(f.scope, r.assumed)
             f.scope.names[s.name.value] = Function(s, f.scope)
             return None
         case cst.ClassDef():

@@ -17,6 +17,7 @@ def item_of_open(r: Reader, owner: Open, k: int, target: cst.BaseExpression | No
     if owner.kind == "asked":
         name = target.value if isinstance(target, cst.Name) and target.value != "_" else f"{owner.name}_{k}"
         return r.ask(name, f"{owner.key}[{k}]", "" if target is not None else "asked")
+    r.lists[owner.name] = max(k + 1, r.lists.get(owner.name, 1))
     path = f"{owner.name}_{k}" if k >= 0 else f"{owner.name}_last{-k if k < -1 else ''}"
     return r.given.get(path, Open(path))
 

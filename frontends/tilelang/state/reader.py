@@ -33,6 +33,14 @@ class Undecided(Exception):
         self.cond = cond
 
 
+class Another(Exception):
+    """The function is one kernel where a condition of the binding holds, and another where it does not."""
+
+    def __init__(self, cond: n.Expr) -> None:
+        super().__init__("another kernel")
+        self.cond = cond
+
+
 class Refused(Exception):
     """The kernel is refused as a whole, with a diagnostic."""
 

@@ -63,6 +63,8 @@ class ReadingState:
         self.sizes: dict[str, n.Param] = {}
         self.params: list[n.Param] = []
         self.assumed: list[n.Expr] = []
+        self.branches: list[n.Expr] = []
+        """Conditions of the binding whose branch is being read, one way and then the other, from the outermost."""
         self.grid: tuple[n.Axis, ...] = ()
         self.threads: n.Expr = build.const(128)
         self.thread_shape: tuple[n.Expr, ...] = ()
@@ -80,6 +82,10 @@ class ReadingState:
         """What stands for the thread's number in its CTA until the loops over threads are made."""
         self.thread_name = "tid"
         self.launched = False
+        self.begun_in: list[n.Expr] = []
+        """The branches that the kernel at hand began in."""
+        self.in_launch = False
+        """Whether the body of a kernel that began in a branch is being read."""
         self.parts: list[Part] = []
         """Kernels that have been read to their end."""
         self.unread = ""
@@ -97,6 +103,10 @@ class ReadingState:
         """Those that run from another literal, with where they begin and end."""
         self.objects: set[str] = set()
         """Parameters that are objects: their fields are metas, they are none."""
+        self.lists: dict[str, int] = {}
+        """Lists that the binding gives, with how many of their elements are looked at; 0 for all, however many there are."""
+        self.choices: dict[str, list[Value]] = {}
+        """What the source compares a text or a dtype with, or has in a table for it."""
         self.questions: dict[str, str] = {}
         self.meanings: dict[str, n.Expr] = {}
         """What names of integer arithmetic stand for."""

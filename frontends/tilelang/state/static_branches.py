@@ -35,6 +35,7 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: Way, orelse: Way, s: cst.
         f.scope.names.clear()
         f.scope.names.update(before)
         r.layouts = dict(layouts)
+        r.branches.append(cond)
         with r.out.capture() as made, r.assuming(cond, holds):
             try:
                 results.append(act())
@@ -43,6 +44,8 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: Way, orelse: Way, s: cst.
                 why = bad
                 results.append(None)
                 raised.append(True)
+            finally:
+                r.branches.pop()
         ends.append(dict(f.scope.names))
         changed.append(mutable.rolled_back(r, mark))
         blocks.append(made)

@@ -14,11 +14,11 @@ from ..._python.liveness import assigned_names
 from ..expressions.lookup import asked_name
 from ..state import mutable
 from ..state.evaluate import evaluate
-from ..state.execute import opaque, restore, run_block
+from ..state.execute import Found, opaque, restore, run_block
 from ..state.guards import inside_where
 from ..state.reader import Reader, Undecided
 from ..state.static_branches import both_ways, branch
-from ..syntax.control_flow import defines, ends_in_return
+from ..syntax.control_flow import always_leaves, defines, ends_in_return
 from ..values.values import Frame, NotUnderstood, Returned, Unknown
 
 
@@ -75,7 +75,14 @@ def if_statement(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) ->
             return run_block(r, f, rest) or Returned(None)
         return found
 
-    return both_ways(r, f, cond, then, otherwise, s)
+    try:
+        return both_ways(r, f, cond, then, otherwise, s)
+    except Found as found:  # in what follows: the kernel is made where no way has left before
+        for body, holds in ((s.body.body, False), (orelse, True)):
+            if always_leaves(body):
+                r.assumed[:] = found.assumed
+                _settle_meta(r, cond, holds)
+        raise
 
 
 def _settle_meta(r: Reader, cond: n.Expr, holds: bool) -> None:
