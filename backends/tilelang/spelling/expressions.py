@@ -187,6 +187,8 @@ class Expressions:
         if isinstance(a, n.Const) and isinstance(b, n.Const) and dtype.is_float and dtype.name in _BARE:
             return self._of_literals(e, a, b)
         if e.op in _COMPARISONS:
+            if self.metas.get(dtype.name) == "any":
+                a, b = _bare(a), _bare(b)
             return f"{self._operand(a, b, BIT_OR, e.op)} {_COMPARISONS[e.op]} {self._operand(b, a, BIT_OR, e.op)}", COMPARE
         if e.op in _FUNCTIONS:
             return f"{_FUNCTIONS[e.op]}({self._operand(a, b, 0, e.op)}, {self._operand(b, a, 0, e.op)})", ATOM
@@ -345,6 +347,11 @@ def _of_unsigned(cond: n.Expr) -> bool:
     loop, and stops at what is below zero."""
     return any(isinstance(x, n.Binary) and x.op in n.COMPARISONS and isinstance(y, n.Const) and y.dtype.kind == "uint" and y.value
                for x in walk(cond) if isinstance(x, n.Binary) for y in (x.a, x.b))
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    """A small number that is compared with a value of the factory, which may be of any kind, as Python writes it."""
+    return e.x if isinstance(e, n.Cast) and e.rounding == "rn" and isinstance(e.x, n.Const) and e.x.dtype == I32 and 0 <= e.x.value <= 127 else e
 
 
 def promoted(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:

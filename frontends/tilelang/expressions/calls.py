@@ -188,6 +188,8 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
         return r.handlers.intrinsic(r, name[len(LANGUAGE) + 1:], given, e)
     if name in LIBRARY:
         return LIBRARY[name](r, given)
+    if name == "functools.reduce":
+        return _reduced(r, given, e)
     root, _, rest = name.partition(".")
     last = name.rsplit(".", 1)[-1]
     if root == "math" and all(is_known(r.settled(a)) for a in given.args):
@@ -204,6 +206,17 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
     asked = given.args[0] if given.args and rest in ("environ.get", "getenv") else None
     worked_out = OWN if root == "math" else ""
     return r.ask(asked if isinstance(asked, str) and asked.isidentifier() else name.rsplit(".", 1)[-1], f"{worked_out}{name}({given.args}{given.named})")
+
+
+def _reduced(r: Reader, given: Signature, e: cst.CSTNode) -> Value:
+    """`functools.reduce(f, items, first)`: two at a time, from the first on."""
+    items = [*given.args[2:3], *iterated(r, given.args[1])]
+    if not items:
+        raise NotUnderstood("a reduction of nothing")
+    out = items[0]
+    for x in items[1:]:
+        out = invoke(r, r.settled(given.args[0]), Signature([out, x]), e)
+    return out
 
 
 def _of_host(r: Reader, name: str, given: Signature) -> None:

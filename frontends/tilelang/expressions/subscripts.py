@@ -12,7 +12,7 @@ from kir.ir.types import I32, DType, dtype_of
 
 from ..state.evaluate import evaluate
 from ..state.open_values import annotated, item_of_open
-from ..state.reader import Reader
+from ..state.reader import Reader, Undecided
 from ..values import arithmetic
 from ..values.arithmetic import convert
 from ..values.names import DTYPES
@@ -60,6 +60,8 @@ def attribute(r: Reader, owner: Value, name: str) -> Value:
     """`owner.name`."""
     owner = r.settled(owner)
     match owner:
+        case Choice(a=Unknown()) | Choice(b=Unknown()):
+            raise Undecided(owner.cond)
         case Choice():
             return r.merged(owner.cond, attribute(r, owner.a, name), attribute(r, owner.b, name))
         case Memory() | Place() if name == "shape":
@@ -145,6 +147,8 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
     """`owner[index]`."""
     owner = r.settled(owner)
     match owner:
+        case Choice(a=Unknown()) | Choice(b=Unknown()):
+            raise Undecided(owner.cond)
         case Choice():
             return r.merged(owner.cond, subscript(r, owner.a, index), subscript(r, owner.b, index))
         case Memory():
@@ -167,6 +171,8 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
             return tensor_type(index)
         case Builtin():
             return Builtin(f"{owner.name}[]")
+        case None if r.assumed:
+            raise Raised("a subscript of None", (), r.out.origin)
         case _:
             raise NotUnderstood(f"a subscript of {describe(owner)}")
 
@@ -174,7 +180,7 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
 def place(r: Reader, buffer: n.Buffer, before: tuple[n.Expr | n.Span, ...], index: list[Value], var: bool = False) -> Place:
     """Part of a buffer: integers and slices, in order; a missing step is 1."""
     made: list[n.Expr | n.Span] = list(before)
-    for value in index:
+    for value in _spread(r, index):
         if isinstance(value, Slice):
             dim = buffer.shape[len(made)] if len(made) < len(buffer.shape) else None
             if dim is None:
@@ -185,6 +191,14 @@ def place(r: Reader, buffer: n.Buffer, before: tuple[n.Expr | n.Span, ...], inde
     if len(made) > len(buffer.shape):
         raise NotUnderstood(f"{len(made)} indices into '{buffer.name}', which has {len(buffer.shape)} dimensions")
     return Place(buffer, tuple(made), var)
+
+
+def _spread(r: Reader, index: list[Value]) -> list[Value]:
+    """The indices of a subscript of memory, one tuple alone as its elements."""
+    only = r.settled(index[0]) if len(index) == 1 else None
+    if isinstance(only, Choice) and any(isinstance(x, Items) for x in (only.a, only.b)):
+        only = r.decided(only)
+    return list(only.items) if isinstance(only, Items) else index
 
 
 def _span(r: Reader, s: Slice, dim: n.Expr) -> n.Span:
@@ -214,7 +228,7 @@ def _index(e: n.Expr) -> DType:
 def _within(r: Reader, p: Place, index: list[Value]) -> Place:
     """An element or part of a region: indices count from where the spans begin."""
     out: list[n.Expr | n.Span] = []
-    rest = list(index)
+    rest = _spread(r, index)
     for i in p.index:
         if isinstance(i, n.Span) and rest:
             value = rest.pop(0)

@@ -27,7 +27,7 @@ def fragment_layout(r: Reader, buffer: n.Buffer, layout: LayoutOf) -> n.Layout |
     named = dict(layout.named)
     shape = [build.int_value(d) for d in buffer.shape]
     known = [d for d in shape if d is not None]
-    if layout.word != "Fragment" or len(known) != len(shape) or math.prod(known) > MOST or r.known_int(named.get("replicate", 1)) != 1:
+    if layout.word != "Fragment" or len(known) != len(shape) or not 0 < math.prod(known) <= MOST or r.known_int(named.get("replicate", 1)) != 1:
         return None
     axes = [n.Var(f"%{k}", I32) for k in range(len(known))]
     places = _formulas(r, named, axes)

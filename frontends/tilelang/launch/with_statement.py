@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import libcst as cst
 
 from kir.ir import build
@@ -12,16 +10,24 @@ from kir.ir.types import I32
 
 from ..state.evaluate import evaluate
 from ..state.execute import attempt, run_block
+from ..state.handlers import Rest
 from ..state.reader import Another, Reader
 from ..state.reading_state import Part
+from ..syntax.control_flow import branch_returns
 from ..teams.grid_barrier import divided
 from ..values import arithmetic
 from ..values.values import Builtin, Frame, Function, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, describe
 
 
-def with_statement(r: Reader, f: Frame, s: cst.With, rest: Sequence[cst.CSTNode]) -> Returned | None:
+def with_statement(r: Reader, f: Frame, s: cst.With, rest: Rest) -> Returned | None:
     """A `with`, kept as text where it is not understood."""
+    if (rest is None or rest) and branch_returns(s.body.body):
+        return attempt(r, f, s, lambda: _refused("a return in a branch inside a 'with', which something follows"))
     return attempt(r, f, s, lambda: _with(r, f, s))
+
+
+def _refused(reason: str) -> None:
+    raise NotUnderstood(reason)
 
 
 def _with(r: Reader, f: Frame, s: cst.With) -> Returned | None:

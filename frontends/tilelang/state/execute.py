@@ -18,28 +18,21 @@ from ..._python.signature import nodes_below
 from ..syntax.control_flow import ends_in_return
 from ..values.values import Class, Frame, Function, Memory, NotUnderstood, Place, Returned, Scope, Unknown, Value
 from . import mutable
+from .handlers import Rest
 from .reader import Reader, Undecided
-from .static_branches import Way, both_ways
+from .static_branches import Found, Way, both_ways
 
 
-class Found(Exception):
-    """The function that is looked for has been reached; `scope` is what it sees, `assumed` the conditions of the binding that hold there."""
-
-    def __init__(self, scope: Scope, assumed: Sequence[n.Expr]) -> None:
-        super().__init__("found")
-        self.scope, self.assumed = scope, tuple(assumed)
-
-
-def run_block(r: Reader, f: Frame, body: Sequence[cst.CSTNode]) -> Returned | None:
-    """Statements in order; what a `return` among them gives. Raises Found where the function looked for is defined."""
+def run_block(r: Reader, f: Frame, body: Sequence[cst.CSTNode], after: Rest = ()) -> Returned | None:
+    """Statements in order; what a `return` among them gives. `after` are those behind the block. Raises Found where the function looked for is defined."""
     for k, s in enumerate(body):
-        found = run_one(r, f, s, body[k + 1:])
+        found = run_one(r, f, s, None if after is None else (*body[k + 1:], *after))
         if found is not None:
             return found
     return None
 
 
-def run_one(r: Reader, f: Frame, s: cst.CSTNode, rest: Sequence[cst.CSTNode]) -> Returned | None:
+def run_one(r: Reader, f: Frame, s: cst.CSTNode, rest: Rest) -> Returned | None:
     """One statement. `rest` are those after it, which belong to a branch that another branch's `return` leaves."""
     match s:
         case cst.SimpleStatementLine():
@@ -59,7 +52,7 @@ def run_one(r: Reader, f: Frame, s: cst.CSTNode, rest: Sequence[cst.CSTNode]) ->
         case cst.EmptyLine():
             return None
         case cst.Try():
-            return run_block(r, f, s.body.body)
+            return run_block(r, f, s.body.body, rest)
         case _:
             handler = r.handlers.statements.get(type(s))
             if handler is None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import reduce
 
 import libcst as cst
 
+from kir.analysis.bounds import conjuncts
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
@@ -14,15 +17,16 @@ from ..._python.liveness import assigned_names
 from ..expressions.lookup import asked_name
 from ..state import mutable
 from ..state.evaluate import evaluate
-from ..state.execute import Found, opaque, restore, run_block
+from ..state.execute import opaque, restore, run_block
 from ..state.guards import inside_where
+from ..state.handlers import Rest
 from ..state.reader import Reader, Undecided
-from ..state.static_branches import both_ways, branch
+from ..state.static_branches import Found, both_ways, branch
 from ..syntax.control_flow import always_leaves, defines, ends_in_return
-from ..values.values import Frame, NotUnderstood, Returned, Unknown
+from ..values.values import Frame, NotUnderstood, Raised, Returned, Unknown
 
 
-def if_statement(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) -> Returned | None:
+def if_statement(r: Reader, f: Frame, s: cst.If, rest: Rest) -> Returned | None:
     """An `if`, of the host or of the kernel; `rest` is what follows it."""
     names, taken = dict(f.scope.names), set(r.out.taken)
     origin = r.out.origin
@@ -48,39 +52,32 @@ def if_statement(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) ->
         r.out.origin = origin
     orelse: Sequence[cst.CSTNode] = () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
     if isinstance(cond, bool):
-        return run_block(r, f, s.body.body if cond else orelse)
+        return run_block(r, f, s.body.body if cond else orelse, rest)
     if r.launched and (not r.is_static(cond) or r.of_sizes(cond)):
         return _dynamic_if(r, f, s, cond, orelse)
     if defines(s.body.body, f.target):
         r.assume(cond)
         _settle_meta(r, cond, True)
-        return run_block(r, f, s.body.body)
+        return run_block(r, f, s.body.body, rest)
     if defines(orelse, f.target):
         r.assume(build.invert(cond))
         _settle_meta(r, cond, False)
-        return run_block(r, f, orelse)
-    done: list[bool] = []
+        return run_block(r, f, orelse, rest)
+    returns = ends_in_return(orelse) or ends_in_return(s.body.body)
 
-    def then() -> Returned | None:
-        found = run_block(r, f, s.body.body)
-        if found is None and (ends_in_return(orelse) or ends_in_return(s.body.body)):
-            done.append(True)
-            return run_block(r, f, rest) or Returned(None)
-        return found
-
-    def otherwise() -> Returned | None:
-        found = run_block(r, f, orelse)
-        if found is None and (ends_in_return(orelse) or ends_in_return(s.body.body)):
-            done.append(True)
+    def way(body: Sequence[cst.CSTNode]) -> Returned | None:
+        found = run_block(r, f, body, rest)
+        if found is None and returns:
+            if rest is None:
+                raise NotUnderstood("a function that returns from a branch inside a loop of the host")
             return run_block(r, f, rest) or Returned(None)
         return found
 
     try:
-        return both_ways(r, f, cond, then, otherwise, s)
-    except Found as found:  # in what follows: the kernel is made where no way has left before
+        return both_ways(r, f, cond, lambda: way(s.body.body), lambda: way(orelse), s)
+    except Found:  # in what follows: the kernel is made where no way has left before
         for body, holds in ((s.body.body, False), (orelse, True)):
             if always_leaves(body):
-                r.assumed[:] = found.assumed
                 _settle_meta(r, cond, holds)
         raise
 
@@ -101,13 +98,24 @@ def _dynamic_if(r: Reader, f: Frame, s: cst.If, cond: n.Expr, orelse: Sequence[c
         opaque(r, f, s, raise_here)
         return None
     blocks = []
+    decided = [c for c in conjuncts(cond) if r.is_static(c) and not r.of_sizes(c)]
+    known = reduce(build.logical_and, decided) if decided else None
     for body, holds in ((s.body.body, cond), (orelse, None)):
-        names = dict(f.scope.names)
-        with r.out.capture() as made, inside_where(r, holds):
-            run_block(r, f, body)
-        blocks.append(tuple(made))
+        names, mark = dict(f.scope.names), len(r.changes)
+        with r.out.capture() as made, inside_where(r, holds), r.assuming(known, True) if known is not None and holds is not None else nullcontext():
+            try:
+                run_block(r, f, body)
+            except Raised:
+                if known is None or holds is None:
+                    raise
+                mutable.undo(r, mark)
+                holds = None
         f.scope.names.clear()
         f.scope.names.update(names)
+        if known is not None and holds is None and body is s.body.body:  # the host would fail if that held
+            r.assume(build.invert(known))
+            return run_block(r, f, orelse)
+        blocks.append(tuple(made))
     r.out.emit(branch(cond, blocks[0], blocks[1], False, f.scope.module.origin(s)))
     return None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import libcst as cst
 
 from kir.ir import build
@@ -13,6 +11,7 @@ from kir.ir.types import BOOL, I32, I64, DType, dtype_of
 from ..expressions.iteration import bound
 from ..state.evaluate import evaluate
 from ..state.execute import attempt, run_block
+from ..state.handlers import Rest
 from ..state.layouts import loop_layout
 from ..state.reader import Reader
 from ..syntax.control_flow import ends_in_return
@@ -25,14 +24,14 @@ KINDS = {"serial": "serial", "Serial": "serial", "range": "serial", "unroll": "u
          "Vectorized": "vectorize", "grid": "serial", "Parallel": LANES, "parallel": LANES, "Pipelined": "pipelined"}
 
 
-def for_statement(r: Reader, f: Frame, s: cst.For, rest: Sequence[cst.CSTNode]) -> Returned | None:
+def for_statement(r: Reader, f: Frame, s: cst.For, rest: Rest) -> Returned | None:
     """A `for`, of the host or of the kernel."""
     if not r.device or not r.launched:
         return host_for(r, f, s, rest)
     return attempt(r, f, s, lambda: _for(r, f, s))
 
 
-def while_statement(r: Reader, f: Frame, s: cst.While, rest: Sequence[cst.CSTNode]) -> Returned | None:
+def while_statement(r: Reader, f: Frame, s: cst.While, rest: Rest) -> Returned | None:
     """A `while`, of the host or of the kernel."""
     if not r.device:
         return host_while(r, f, s)
@@ -107,7 +106,7 @@ def _rounds(r: Reader, f: Frame, s: cst.For, items: tuple[Value, ...]) -> Return
     """A loop over a list of the host: its rounds one after another."""
     for item in items:
         f.scope.names.update(bound(r, s.target, item))
-        found = run_block(r, f, s.body.body)
+        found = run_block(r, f, s.body.body, None)
         if found is not None:
             return found
     return None

@@ -272,6 +272,11 @@ class Unknown:
 
 
 @dataclass(frozen=True)
+class Unbound(Unknown):
+    """A name that no statement has bound on this way: to ask for it is an error of the host."""
+
+
+@dataclass(frozen=True)
 class Returned:
     """A function ends here with a value."""
 

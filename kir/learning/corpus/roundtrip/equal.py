@@ -367,6 +367,8 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
             outcome = _known(new.cond, known) if known else None
             if outcome is not None or new.a == new.b:
                 return new.b if outcome is False else new.a
+            if known:
+                return replace(new, cond=_rest(new.cond, known))
         if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr) and shape_of(new.type) == shape_of(
                 new.args[0].type):
             return new.args[0]
@@ -378,9 +380,13 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
         if isinstance(new, n.Cast) and new.rounding == "rn" and new.dtype.is_symbolic and isinstance(x := new.x, n.Const) and x.dtype.is_integer and (
                 not x.dtype.is_bool and I32.wrap(int(x.value)) == x.value):  # a number that is converted has no width
             return replace(new, x=n.Const(x.value, I32))
+        if isinstance(new, n.Cast) and new.dtype.is_symbolic and isinstance(new.x, n.Const) and repr(new.x.value) == "0.0":  # zero is zero in all dtypes
+            return replace(new, x=n.Const(0, I32))
         if isinstance(new, n.Region):  # a place that is a number has no width
-            return replace(new, index=tuple(n.Const(i.value, I32) if isinstance(i, n.Const) and i.dtype == I64 and I32.wrap(int(i.value)) == i.value else i
-                                            for i in new.index))
+            new = replace(new, index=tuple(n.Const(i.value, I32) if isinstance(i, n.Const) and i.dtype == I64 and I32.wrap(int(i.value)) == i.value else i
+                                           for i in new.index))
+            bare = replace(new, index=tuple(_unspread(i) for i in new.index))
+            return bare if shape_of(bare.type) == shape_of(new.type) else new
         if isinstance(new, n.Binary):
             return replace(new, a=_stretching(new.a, new.b), b=_stretching(new.b, new.a))
         if isinstance(new, n.Select):
@@ -438,6 +444,11 @@ def _facts(cond: n.Expr, outcome: bool) -> tuple[tuple[n.Expr, bool], ...]:
         case n.Binary(op="and" | "or") if outcome == (cond.op == "and"):
             return (*_facts(cond.a, outcome), *_facts(cond.b, outcome))
     return ((cond, outcome),)
+
+
+def _unspread(i: n.Expr | n.Span) -> n.Expr | n.Span:
+    """An index without the broadcast that indices beside it give it."""
+    return i.args[0] if isinstance(i, n.Call) and i.fn == "broadcast" and isinstance(i.args[0], n.Expr) else i
 
 
 def _stretching(e: n.Expr, *beside: n.Expr) -> n.Expr:
