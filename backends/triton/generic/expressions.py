@@ -34,7 +34,13 @@ class GenericExpressions(Expressions):
     # ------------------------------------------------------------------------------------------------------- shapes and dtypes
     def extents(self, t: Type) -> tuple[str, ...]:
         """The shape of a type, over metas."""
-        return tuple(str(d) if isinstance(d, int) else self.text(d) for d in shape_of(t))
+        return tuple(str(d) if isinstance(d, int) else self.text(self._whole(d)) for d in shape_of(t))
+
+    def _whole(self, e: n.Expr) -> n.Expr:
+        """A compile-time whole number as Python has it: a conversion would make a value of the run."""
+        while isinstance(e, n.Cast) and e.rounding == "rn" and e.dtype.is_integer and dtype_of(e.x.type).is_integer and self.is_static(e.x):
+            e = e.x
+        return e
 
     def dtype(self, d: DType) -> str:
         """A dtype or dtype term."""
@@ -62,7 +68,7 @@ class GenericExpressions(Expressions):
     # ------------------------------------------------------------------------------------------------------------------ nodes
     def spell(self, e: n.Expr) -> tuple[str, int]:
         """Text and binding level."""
-        if isinstance(e, (n.Binary, n.Unary, n.Select, n.Call)) and self.is_static(e):
+        if isinstance(e, (n.Binary, n.Unary, n.Select, n.Call, n.Cast)) and self.is_static(e):
             made = self._static(e)
             if made is not None:
                 return made, ATOM
@@ -81,6 +87,9 @@ class GenericExpressions(Expressions):
                 return f"(not {self.text(e.x, ATOM)})"
             case n.Binary(op="shl", a=n.Const(value=1), b=b) if dtype_of(e.type) == I64:
                 return f"(2 ** {self.text(unconverted(b, I64), ATOM)})"
+            case n.Cast(x=n.Call(fn="log2", args=(n.Cast(x=n.Call(fn="next_power_of_2", args=(n.Binary(op="add", a=n.Binary(
+                    op="max", a=x, b=n.Const(value=1)), b=n.Const(value=1)),))),))) if e.dtype == I32:
+                return f"(tl.standard._log2({self.text(x)}) + 1)"
             case n.Binary(op="min" | "max"):
                 return f"{e.op}({self.text(e.a)}, {self.text(e.b)})"
             case n.Binary(op="floordiv" | "mod"):

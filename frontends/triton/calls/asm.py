@@ -192,6 +192,8 @@ def _lane(e: n.Expr, k: int) -> n.Expr:
     match e:
         case n.Call(fn="unpack", args=(n.Expr() as bits,)):
             dtype = dtype_of(e.type)
+            if dtype.bits < 8:
+                raise NotUnderstood("elements of less than a byte, each by itself")
             while isinstance(bits, n.Cast) and bits.rounding == "bits":
                 bits = bits.x
             if isinstance(bits, n.Const) and isinstance(bits.value, int):

@@ -61,6 +61,8 @@ def builtin_call(r: State, name: str, a: Arguments) -> Value:
         if name in CALLS:
             return CALLS[name]
         raise NotUnderstood(f"a call of {name}")
+    if word in ("max", "min") and (".math." in name or "libdevice" in name):  # of two numbers, as libdevice has it; those of `tl` reduce
+        return order(r, word, a.need(0, "arg0"), a.need(1, "arg1"))
     if "libdevice" not in name and word in HANDLERS:
         return HANDLERS[word](r, a)
     row = element_row(name, word)
@@ -189,9 +191,13 @@ def _cast(r: State, v: Value, to: Value, bitcast: Value = False, rounding: Value
             return reinterpret_pointer(r, v, to.dtype)
         if isinstance(v, (Run, Static, int)):
             return _at_address(r, v, to.dtype)
-    if isinstance(v, Pointer) and isinstance(to, TypeOf):
-        raise NotUnderstood("an address as an integer")
     dtype = tiles.dtype_given(to)
+    if isinstance(v, Pointer):
+        if dtype.is_symbolic:  # of a parameter: it is a pointer itself, though the text alone does not show it
+            r.pointed |= {dtype.name} & r.metas
+        if dtype.bits != I64.bits:
+            raise NotUnderstood(f"an address as {dtype}")
+        v, bitcast = _address_of(r, v), False
     if bitcast is True:
         return Run(build.cast(operators.run(v), dtype, "bits"))
     if bitcast is not False and bitcast is not None:
@@ -210,6 +216,18 @@ def _at_address(r: State, v: Run | Static | int, dtype: DType) -> Pointer:
         raise Refused("an address made of a number that is no integer")
     place = build.cast(e, I64)
     return reinterpret_pointer(r, Pointer(r.memory, () if build.int_value(place) == 0 else (place,)), dtype)
+
+
+def _address_of(r: State, p: Pointer) -> Run:
+    """The address that a pointer is: that of its tensor's first element, a number that only a launch gives, and as many bytes as it is moved."""
+    of = p.base.dtype
+    each = build.floordiv(build.call("dtype_bits", term=of.name), 8) if of.is_symbolic else build.const(of.bytes)
+    moved = build.mul(*operators.shapes(build.cast(operators.flat(p), I64), build.cast(each, I64)))
+    root = r.aliases.get(p.base.name, p.base.name)
+    if r.memory is not None and root == r.memory.name:
+        return Run(moved)
+    start = n.Var(r.addresses.setdefault(root, r.out.own(f"{root}.address")), I64)
+    return Run(build.add(*operators.shapes(start, moved)) if p.terms else start)
 
 
 def reinterpret_pointer(r: State, p: Pointer, dtype: DType) -> Pointer:
@@ -392,7 +410,7 @@ HANDLERS: Mapping[str, Handler] = {
     "logical_or": partial(_logical, "or"),
     "cuda_capability_geq": lambda r, a: tuple(operators.known_int(v, "a number") for v in (a.need(0, "major"), a.get(1, "minor", 0))) <= CAPABILITY,
     "is_cuda": lambda r, a: True,
-    "is_hip": lambda r, a: False,
+    **dict.fromkeys(("is_hip", "is_hip_cdna3", "is_hip_cdna4", "is_xpu"), lambda r, a: False),
     "multiple_of": partial(hint, "multiple_of"),
     "max_contiguous": partial(hint, "max_contiguous"),
     "max_constancy": partial(hint, "max_constancy"),
@@ -433,7 +451,7 @@ HANDLERS: Mapping[str, Handler] = {
     "pair_uniform_to_normal": random.pair_to_normal,
     "get_int_dtype": lambda r, a: _int_dtype(a),
     "next_power_of_2": lambda r, a: _power_of_2(a.need(0, "x")),
-    "_log2": lambda r, a: max(operators.known_int(a.need(0, "i"), "a size"), 1).bit_length() - 1,
+    "_log2": lambda r, a: _logarithm(a.need(0, "i")),
     **{word: partial(lambda w, r, a: memory.atomic(r, w, a), word) for word in (*memory.ATOMICS, "atomic_cas")},
 }
 """Functions of `tl` that are no rows of the instruction table, by their last word."""
@@ -448,6 +466,20 @@ def _power_of_2(v: Value) -> Value:
     if isinstance(v, Static):
         return Static(build.call("next_power_of_2", operators.number(v, I32)))
     return 1 << max(operators.known_int(v, "a size") - 1, 0).bit_length()
+
+
+def _bit_length(v: Value) -> Value:
+    """Of a whole number that is not negative."""
+    if isinstance(v, Static):
+        above = build.call("next_power_of_2", build.add(operators.number(v, I32), 1))
+        return Static(build.cast(build.call("log2", build.cast(above, F32)), I32))
+    return operators.known_int(v, "a number").bit_length()
+
+
+def _logarithm(v: Value) -> Value:
+    """The whole part of the logarithm to base 2 of a size; 0 of one that is not positive."""
+    length = _bit_length(Static(build.binary("max", operators.number(v, I32), build.const(1))) if isinstance(v, Static) else v)
+    return Static(build.sub(length.expr, 1)) if isinstance(length, Static) else max(operators.known_int(length, "a size") - 1, 0)
 
 
 def _int_dtype(a: Arguments) -> Value:
@@ -477,11 +509,8 @@ def method_call(r: State, owner: Value, name: str, a: Arguments) -> Value:
         return owner.startswith(a.args[0]) if name == "startswith" else owner.endswith(a.args[0])
     if name in DUNDER and len(a.args) == 1 and not a.named:
         return arithmetic(r, DUNDER[name], owner, a.args[0])
-    if name == "bit_length":  # of a whole number that is not negative
-        if isinstance(owner, Static):
-            above = build.call("next_power_of_2", build.add(operators.number(owner, I32), 1))
-            return Static(build.cast(build.call("log2", build.cast(above, F32)), I32))
-        return operators.known_int(owner, "a number").bit_length()
+    if name == "bit_length":
+        return _bit_length(owner)
     if isinstance(owner, (Run, Pointer, BlockPointer)) or is_number(owner):
         return builtin_call(r, f"triton.language.{name}", Arguments([owner, *a.args], a.named))
     raise unfit(f"method '{name}' of {describe(owner)}", owner)

@@ -73,6 +73,7 @@ MACHINE: Mapping[str, Value] = {
     "triton.__version__": "3.6.0",
     "machine.target.backend": "cuda",
     "machine.target.arch": 90,
+    "machine.assembler.version": "12.8",
     "torch.version.hip": None,
     "torch.version.cuda": "12.9",
     "torch.version.xpu": None,
@@ -91,6 +92,7 @@ CAPABILITY = (9, 0)
 
 CALLS: Mapping[str, Value] = {
     "triton.runtime.driver.active.get_current_target": Builtin("machine.target"),
+    "triton.backends.nvidia.compiler.get_ptxas": Builtin("machine.assembler"),
     "torch.cuda.is_available": True,
     "torch.cuda.get_device_capability": Items(CAPABILITY),
     "torch.cuda.current_device": 0,

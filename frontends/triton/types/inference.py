@@ -486,6 +486,8 @@ class Reading:
                 self.tile(e, 2)
         elif fn == "trans" and len(args) == 1:
             self.tile(args[0], 2)
+        elif fn in ("reshape", "view") and args:
+            self.tile(args[0], 1)
         elif fn in REDUCTIONS and args:
             axis = args[1] if len(args) > 1 else None
             self.tile(args[0], min(MOST_AXES, axis.evaluated_value + 1) if isinstance(axis, cst.Integer) else 1)
