@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from kir.ir import nodes as n
 from kir.ir.types import I8
 
 from ..source.source import Node
@@ -68,6 +70,35 @@ def type_of_value(v: Value) -> CType:
 
 def fitting(r: Reading, functions: tuple[Function, ...], explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
     """The definition that fits the arguments best, None when none does. Raises NotUnderstood when two fit equally well."""
+    said = (explicit is not None, *map(_given, explicit or ()), *map(_seen, args))
+    key = (*map(id, functions), *said)
+    if None in said:
+        return _fitting(r, functions, explicit, args, node)
+    if key not in r.fitted:
+        r.fitted[key] = (functions, _fitting(r, functions, explicit, args, node))
+    made = r.fitted[key][1]
+    return None if made is None else replace(made, bindings=dict(made.bindings))
+
+
+def _given(v: Value) -> object:
+    """A template argument that is a type or a number; None for others."""
+    return v if isinstance(v, TypeName) or (isinstance(v, Scalar) and isinstance(v.expr, n.Const)) else None
+
+
+def _seen(v: Value) -> object:
+    """All that the choice of an overload sees of a value; None where it looks further."""
+    match v:
+        case Scalar():
+            return Scalar, v.type, constant(v)
+        case Members() if "#array" in v.fields:
+            return None
+        case Wide() | Record() | Members() | Located() | Pointer():
+            return type(v), v.type
+        case _:
+            return None
+
+
+def _fitting(r: Reading, functions: tuple[Function, ...], explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
     found: list[Candidate] = []
     for each in functions:
         f = each if each.body is not None or defaulted(each) else r.index.defined(each)

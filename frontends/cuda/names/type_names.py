@@ -237,6 +237,15 @@ class Types:
         if not t.params:
             known = named_type(t.name) if t.node is None or t.node.child_by_field_name("body") is None else None
             return known if known is not None else self.instance(t, t.node, t.scope, {}, ())  # `struct __half;` declares the library's
+        key = (len(t.special), *map(argument_key, args))
+        if key in t.chosen:
+            return t.chosen[key]
+        made = self._fitting(t, args, scope)
+        if self.depth == 0:  # and is whole: none of those that wait for one another
+            t.chosen[key] = made
+        return made
+
+    def _fitting(self, t: ClassTemplate, args: tuple[Value, ...], scope: Scope) -> CType:
         values = self.bound(t.params, args, t.scope, t.node or scope.unit.root)
         full: list[Value] = []
         for p in t.params:

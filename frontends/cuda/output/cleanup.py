@@ -8,7 +8,7 @@ from dataclasses import replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of, shape_of
-from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, transform, walk
+from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, transform, updated, walk
 from kir.surface.ptx.form.bits import joined, whole_of
 
 from ..values.emitter import has_effect
@@ -18,15 +18,17 @@ from .fixed_arrays import without_fixed
 def cleaned(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
     """The block with such copies and pieces joined; idempotent. `piecewise` are arrays that were loaded
     element by element."""
+    settled: dict[int, n.Stmt] = {}
     while True:
-        made = _block(body, piecewise)
+        made = _block(body, piecewise, settled)
         if made == body:
             return made
         body = made
 
 
-def _block(body: n.Block, piecewise: frozenset[str]) -> n.Block:
-    out = _zeroed(without_fixed([_inner(s, piecewise) for s in body]))
+def _block(body: n.Block, piecewise: frozenset[str], settled: dict[int, n.Stmt]) -> n.Block:
+    """The block, cleaned once. `settled` are the loops and branches, by their `id`, that are clean inside."""
+    out = _zeroed(without_fixed([_inner(s, piecewise, settled) for s in body]))
     out = _whole_stores(_filled([_masked(s) for s in out]))
     out = _loaded_or_filled(_begun(out))
     return tuple(_used_once(_copied(_merged(_unnamed(_named(out))), piecewise)))
@@ -51,7 +53,7 @@ def _zeroed(body: list[n.Stmt]) -> list[n.Stmt]:
             continue
         name, mask = s.names[0], s.value.mask
         changed, rest = _unchosen(out[k + 1:], name, mask)
-        uses = sum(isinstance(x, n.Var) and x.name == name for t in out[k + 1:] for x in walk(t))
+        uses = sum(isinstance(x, n.Var) and x.name == name for t in out[k + 1:] for x in walk(t)) if changed else 0
         if changed and changed == uses and not any(names_changed(t) & names_read(mask) for t in out[k + 1:]):
             out[k] = replace(s, value=replace(s.value, other=build.const(0, dtype_of(s.value.type))))
             out[k + 1:] = rest
@@ -68,7 +70,7 @@ def _unchosen(body: list[n.Stmt], name: str, mask: n.Expr) -> tuple[int, list[n.
             changed += found
             return new.a
         return new
-    return changed, [transform(t, leave, lambda e: not isinstance(e, n.Buffer)) for t in body] if body else []
+    return changed, [transform(t, leave, lambda e: not isinstance(e, n.Buffer) and name in names_read(e)) for t in body]
 
 
 def names_changed(s: n.Stmt) -> frozenset[str]:
@@ -102,6 +104,8 @@ def _only_parts(rest: list[n.Stmt], buffer: n.Buffer) -> bool:
     """Whether each use of an array is a load of it, or of a stretch of it that is known."""
 
     def ok(x: n.Node) -> bool:
+        if buffer.name not in buffers_named(x):
+            return True
         if isinstance(x, n.Load) and x.at.buffer.name == buffer.name:
             return x.mask is None and not x.clip and (not x.at.index or _stretch(x.at) is not None)
         if isinstance(x, n.Buffer) and x.name == buffer.name:
@@ -129,7 +133,7 @@ def _picked(s: n.Stmt, buffer: n.Buffer, held: n.Var) -> n.Stmt:
         numbers: n.Expr = build.iota(part[1])
         return build.call("pick", held, build.add(numbers, part[0]) if part[0] else numbers)
 
-    made: n.Stmt = transform(s, leave)
+    made: n.Stmt = transform(s, leave, lambda x: buffer.name in buffers_named(x))
     return made
 
 
@@ -150,11 +154,10 @@ def _used_once(body: list[n.Stmt]) -> list[n.Stmt]:
 
 def _only_use(rest: list[n.Stmt], name: str) -> int | None:
     """The one store or let that names a value once; None when there are others."""
-    counts = [sum(1 for x in walk(t) if isinstance(x, n.Var) and x.name == name) for t in rest]
-    if sum(counts) != 1:
+    users = [k for k, t in enumerate(rest) if name in names_read(t)]
+    if len(users) != 1 or sum(1 for x in walk(rest[users[0]]) if isinstance(x, n.Var) and x.name == name) != 1:
         return None
-    at = counts.index(1)
-    return at if isinstance(rest[at], (n.Store, n.Let)) else None
+    return users[0] if isinstance(rest[users[0]], (n.Store, n.Let)) else None
 
 
 def _copied(body: list[n.Stmt], piecewise: frozenset[str]) -> list[n.Stmt]:
@@ -194,14 +197,17 @@ def _moves(e: n.Load) -> bool:
     return e.at.buffer.space in ("global", "shared") and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > 1 and e.mask is None
 
 
-def _inner(s: n.Stmt, piecewise: frozenset[str]) -> n.Stmt:
-    match s:
-        case n.For() | n.While():
-            return replace(s, body=_block(s.body, piecewise))
-        case n.If():
-            return replace(s, then=_block(s.then, piecewise), orelse=_block(s.orelse, piecewise))
-        case _:
-            return s
+def _inner(s: n.Stmt, piecewise: frozenset[str], settled: dict[int, n.Stmt]) -> n.Stmt:
+    if id(s) in settled or not isinstance(s, n.For | n.While | n.If):
+        return s
+    made: n.Stmt
+    if isinstance(s, n.If):
+        made = updated(s, then=_block(s.then, piecewise, settled), orelse=_block(s.orelse, piecewise, settled))
+    else:
+        made = updated(s, body=_block(s.body, piecewise, settled))
+    if made is s:
+        settled[id(s)] = s  # held, so that no other statement has its `id`
+    return made
 
 
 def _constant(e: n.Expr) -> n.Const | None:
@@ -514,7 +520,7 @@ def _writes(s: n.Stmt, name: str) -> bool:
     """Whether a statement may change a variable: any mention of it but a read of its value."""
 
     def mentioned(x: n.Node) -> bool:
-        if isinstance(x, n.Load) and _whole(x) is not None:
+        if name not in buffers_named(x) or (isinstance(x, n.Load) and _whole(x) is not None):
             return False
         if isinstance(x, n.Region) and x.buffer.name == name:
             return True

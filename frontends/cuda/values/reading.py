@@ -233,6 +233,8 @@ class Reading:
         self.missing: list[str] = [name for u in sources.units for name, _ in u.missing]
         self.static_shared: dict[int, Value] = {}
         self.constants: dict[int, Value] = {}
+        self.fitted: dict[object, tuple[tuple[Function, ...], Candidate | None]] = {}
+        """Which of several functions calls have meant, by the functions (which are held, so that no others have their `id`) and the types of the arguments."""
         self.devices: dict[str, Store] = {}
         """Variables of the device that the kernel uses: tensors of the program."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kir.ir import nodes as n
+from kir.ir.rebuild.localize import positions
 from kir.ir.rebuild.promote import reads_whole
 from kir.ir.visit import buffers_named, substitute_buffers
 
@@ -28,18 +29,16 @@ def accumulate_in_place(block: n.Block) -> n.Block:
 
 def _continued(block: n.Block) -> n.Block:
     """A fragment that starts as the whole of another, which nothing reads or writes any more, is that other one."""
+    declared: dict[str, set[n.Buffer]] = {}
+    where = positions(block)
     for i, s in enumerate(block):
-        if not (isinstance(s, n.Alloc) and s.init is not None):
-            continue
-        old = reads_whole(s.init)
-        here = old is not None and any(isinstance(x, n.Alloc) and x.buffer == old for x in block[:i])
-        if old is None or not here or (old.dtype, old.shape, old.space) != (s.buffer.dtype, s.buffer.shape, s.buffer.space):
-            continue
-        rest = block[i + 1 :]
-        if any(old.name in buffers_named(t) for t in rest):
-            continue
-        renamed = tuple(substitute_buffers(t, {s.buffer.name: old}) for t in rest)
-        return _continued((*block[:i], *renamed))
+        old = reads_whole(s.init) if isinstance(s, n.Alloc) and s.init is not None else None
+        if isinstance(s, n.Alloc) and old is not None and old in declared.get(old.name, ()) and where[old.name][-1] <= i and (
+                (old.dtype, old.shape, old.space) == (s.buffer.dtype, s.buffer.shape, s.buffer.space)):
+            renamed = tuple(substitute_buffers(t, {s.buffer.name: old}) for t in block[i + 1:])
+            return _continued((*block[:i], *renamed))
+        if isinstance(s, n.Alloc):
+            declared.setdefault(s.buffer.name, set()).add(s.buffer)
     return block
 
 
