@@ -66,7 +66,7 @@ def taken(s: n.Stmt) -> bool:
     """Whether a statement, with all that is inside it, can be compiled: scalars only, no jumps, no waiting, no tiles."""
     match s:
         case n.For():
-            return s.kind not in LEVELS and isinstance(s.var.type, DType) and all(map(_plain, (s.lo, s.hi, s.step))) and _body(s.body) and not _spread(s)
+            return s.kind not in LEVELS and isinstance(s.var.type, DType) and all(map(_plain, (s.lo, s.hi, s.step))) and _body(s.body)
         case n.If():
             return _plain(s.cond) and _body(s.then) and _body(s.orelse)
         case n.Let():
@@ -90,14 +90,6 @@ def _called(s: n.Eval) -> bool:
 
 def _body(body: n.Block) -> bool:
     return all(map(taken, body))
-
-
-def _spread(s: n.For) -> bool:
-    """Whether a loop inside may be evaluated at once as masked stores of tiles (`kir.interp.evaluation.loop_folding`), which reach other places."""
-    inner, deep = _held(s)
-    if inner is None or not inner.at.index:
-        return False
-    return deep > 1 or inner.mask is not None or any(isinstance(x, n.Load) and (x.mask is not None or x.clip) for x in _within(inner))
 
 
 def quiet(s: n.For) -> bool:
