@@ -28,8 +28,6 @@ Line = tuple[str, StatementPath | None]
 WARP = 32
 GROUP = 4
 """Warps of a warpgroup."""
-REGISTERS = 65536
-"""32-bit registers of an SM, of which a CTA's threads share what they are launched with."""
 _POINTLESS = frozenset({"fence_mbar_init"})
 """What TileLang's compiler puts in by itself."""
 
@@ -48,6 +46,8 @@ class Statements:
     in_thread: bool = False
     team: n.Expr = field(default_factory=lambda: build.const(0))
     """The threads of a CTA."""
+    launched: int = 0
+    """Registers of each thread at launch; 0 where that is not known."""
     warps: int | None = None
     """The first warp of the role that is written."""
     sums: dict[str, str] = field(default_factory=dict)
@@ -246,12 +246,11 @@ class Statements:
         whole, name = self.tiles.threads, fresh("tx", {*self.to.names.values(), *self.tiles.taken})
         self.tiles.taken.add(name)
         self.put(f"{name} = T.get_thread_binding()", depth, path)
-        launched = REGISTERS // whole // 8 * 8
         runs = _together(s.roles)
         for number, run in enumerate(runs):
             self.put(_head(name, number, run[-1].hi, len(runs)), depth, path)
             if registers := run[0].registers:
-                self.put(f"T.set_max_nreg({registers}, {int(registers > launched)})", depth + 1, path)
+                self._registers(registers, path, depth + 1)
             for k, r in enumerate(run):
                 if len(run) > 1:
                     self.put(_head(name, k, r.hi, len(run)), depth + 1, path)
@@ -261,14 +260,19 @@ class Statements:
                 finally:
                     self.tiles.threads, self.warps = whole, None
 
+    def _registers(self, count: int, path: StatementPath, depth: int) -> None:
+        """What a role asks for: more than each thread has at launch, or less."""
+        if not self.launched:
+            raise refuse("KIR-B304", "registers of a role, where how many a thread has at launch is no number", "threads and options as numbers")
+        self.put(f"T.set_max_nreg({count}, {int(count > self.launched)})", depth, path)
+
     def _groups(self, s: n.Roles, path: StatementPath, depth: int) -> None:
         """Parts of the CTA that are whole warpgroups, in whatever order: `with T.ws(..)` for each."""
         whole = self.tiles.threads
-        launched = REGISTERS // whole // 8 * 8
         for r in s.roles:
             self.put(f"with T.ws({', '.join(str(g) for g in range(r.lo // GROUP, r.hi // GROUP))}):", depth, path)
             if r.registers:
-                self.put(f"T.set_max_nreg({r.registers}, {int(r.registers > launched)})", depth + 1, path)
+                self._registers(r.registers, path, depth + 1)
             self.tiles.threads, self.warps = (r.hi - r.lo) * WARP, r.lo
             try:
                 self.block(r.body, path, depth + 1)
