@@ -19,7 +19,6 @@ from kir.problem import Problem, Shape
 from kir.rewrite import Context, Pipeline, Step, Trace, run
 from kir.rewrite.guard import with_otherwise
 
-
 MOST_FORECAST = 32
 """Candidates that a forecaster is asked about, those that the cost model has fastest: more than a search measures, and of a large space a part."""
 
@@ -192,8 +191,8 @@ def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: i
 
 
 def _forecast(candidates: list[Candidate], shape: Shape, target: Target, surface: str, ask: Forecaster | None) -> list[Candidate]:
-    """Candidates, the cost model's fastest first, with seconds by which the first `MOST_FORECAST` of them stand as a forecaster orders them; the first keeps the
-    cost model's, and those that nothing was asked about stand behind."""
+    """Candidates, the fastest first, with seconds by which the first `MOST_FORECAST` of them stand as a forecaster orders them; the first keeps
+    the cost model's, and those that nothing was asked about stand behind."""
     near, far = candidates[:MOST_FORECAST], candidates[MOST_FORECAST:]
     if ask is None or len(near) < 2 or not math.isfinite(near[0].seconds):
         return candidates
