@@ -61,12 +61,13 @@ TILELANG: dict[str, dict[int, tuple[str, ...]]] = {
 """Those of them that TileLang is given, by their family and the longest row that they are tried on."""
 TRITON: dict[str, dict[int, tuple[str, ...]]] = {
     "tiles": {
-        256: ("tiles(tile=256, threads=32)", "parts(tile=256, threads=32)"),
-        1024: ("tiles(tile=1024, threads=128)", "tiles(tile=1024, threads=256)", "parts(tile=1024, threads=128)", "parts(tile=1024, threads=64)"),
+        256: ("tiles(tile=256, threads=32)", "parts(tile=256, threads=32)", "spread(tile=256, threads=32)", "spread(tile=256, threads=64)"),
+        1024: ("tiles(tile=1024, threads=128)", "tiles(tile=1024, threads=256)", "parts(tile=1024, threads=128)", "parts(tile=1024, threads=64)",
+               "spread(tile=1024, threads=128)", "spread(tile=1024, threads=64)"),
         4096: ("tiles(tile=4096, threads=256)", "tiles(tile=4096, threads=512)", "tiles(tile=4096, threads=128)",
-               "parts(tile=4096, threads=256)", "parts(tile=4096, threads=512)"),
+               "parts(tile=4096, threads=256)", "parts(tile=4096, threads=512)", "spread(tile=4096, threads=256)", "spread(tile=4096, threads=512)"),
         8192: ("tiles(tile=8192, threads=512)", "tiles(tile=8192, threads=256)", "sieve(tile=8192, room=4096, threads=512, groups=128, each=64)",
-               "parts(tile=8192, threads=512)", "parts(tile=8192, threads=256)"),
+               "parts(tile=8192, threads=512)", "parts(tile=8192, threads=256)", "spread(tile=8192, threads=512)"),
     },
     "sieve": {
         32768: (
