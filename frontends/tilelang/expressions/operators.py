@@ -117,6 +117,11 @@ def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
     return arithmetic.binary(op, a, b, r.run)
 
 
+def is_text(r: Reader, v: Open | Text, text: str) -> bool | n.Expr:
+    """Whether a value of the binding is a text: known, or a condition."""
+    return _equal(r, v, text)
+
+
 def _equality(r: Reader, op: str, a: Value, b: Value) -> Value:
     found = _equal(r, a, b)
     if isinstance(found, bool):
@@ -226,6 +231,7 @@ def boolean(r: Reader, scope: Scope, e: cst.BooleanOperation) -> Value:
     except Raised:  # the host would fail if it asked for the right side
         if not r.is_static(found):
             raise
+        r.sure()
         r.assume(build.invert(found) if conjunction else found)
         return left
     if _is_thing(r, left) or _is_thing(r, other):
@@ -285,6 +291,11 @@ def _compared(r: Reader, operator: cst.BaseCompOp, a: Value, b: Value) -> Value:
             op, a, b = arithmetic.BINARY[type(operator)], r.settled(a), r.settled(b)
             if isinstance(a, Items) or isinstance(b, Items):
                 return _in_order(r, op, a, b)
+            for x, y in ((a, b), (b, a)):
+                if isinstance(x, Choice) and is_number(y) and (is_number(x.a) or is_number(x.b)):  # one side may be decided before the kernel runs
+                    sides = [binary(r, op, side, y) if x is a else binary(r, op, y, side) for side in (x.a, x.b)]
+                    if any(isinstance(side, bool) for side in sides):
+                        return Choice(x.cond, *sides)
             return binary(r, op, a, b)
 
 
@@ -347,6 +358,7 @@ def conditional(r: Reader, scope: Scope, e: cst.IfExp) -> Value:
                 with r.assuming(found, holds):
                     sides.append(evaluate(r, scope, side))
             except Raised:  # the host would fail on this side
+                r.sure()
                 r.assume(build.invert(found) if holds else found)
                 return evaluate(r, scope, e.orelse if holds else e.body)
         return r.merged(found, *sides)

@@ -60,7 +60,7 @@ def attribute(r: Reader, owner: Value, name: str) -> Value:
     """`owner.name`."""
     owner = r.settled(owner)
     match owner:
-        case Choice(a=Unknown()) | Choice(b=Unknown()):
+        case Choice(a=Unknown() | None) | Choice(b=Unknown() | None):
             raise Undecided(owner.cond)
         case Choice():
             return r.merged(owner.cond, attribute(r, owner.a, name), attribute(r, owner.b, name))
@@ -147,7 +147,7 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
     """`owner[index]`."""
     owner = r.settled(owner)
     match owner:
-        case Choice(a=Unknown()) | Choice(b=Unknown()):
+        case Choice(a=Unknown() | None) | Choice(b=Unknown() | None):
             raise Undecided(owner.cond)
         case Choice():
             return r.merged(owner.cond, subscript(r, owner.a, index), subscript(r, owner.b, index))

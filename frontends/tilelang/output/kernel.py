@@ -96,6 +96,7 @@ def read_kernel(
 def _not_understood(r: Reader, module: Module, node: cst.FunctionDef, reason: str) -> None:
     """All of the function as one statement that is not understood."""
     del r.out.block[:], r.parts[:]
+    r.grid, r.threads, r.thread_shape, r.cluster = (), build.const(128), (), ()  # of a launch that may name what the function alone knows
     r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
     r.params = []
 

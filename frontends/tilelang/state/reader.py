@@ -165,6 +165,11 @@ class Reader(ReadingState):
         finally:
             del self.assumed[mark:]
 
+    def sure(self) -> None:
+        """Raises NotUnderstood where the statements at hand may not be read at all: what fails in them tells nothing then."""
+        if self.doubtful:
+            raise NotUnderstood("what fails under a condition that the binding decides in part")
+
     def assume(self, cond: n.Expr) -> None:
         """From here on a condition holds, and what follows from it and the others."""
         new = _conjuncts(cond)

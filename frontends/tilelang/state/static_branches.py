@@ -73,13 +73,14 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: Way, orelse: Way, s: cst.
     r.layouts = next((x for x, gone in zip(laid, reversed(raised), strict=True) if gone), {k: v for k, v in laid[0].items() if laid[1].get(k) is v})
     f.scope.names.clear()
     if any(raised):
+        r.sure()
         kept = 1 if raised[0] else 0
-        mutable.settle(r, changed, kept, lambda name, a, b: a)
+        mutable.settle(r, cond, changed, kept, lambda name, a, b: a)
         f.scope.names.update(ends[kept])
         r.out.block.extend(blocks[kept])
         r.assume(cond if kept == 0 else build.invert(cond))
         return results[kept]
-    mutable.settle(r, changed, None, lambda name, a, b: _phi(r, name, cond, a, b, blocks))
+    mutable.settle(r, cond, changed, None, lambda name, a, b: _phi(r, name, cond, a, b, blocks))
     merged = _joined(r, cond, before, ends, blocks)
     f.scope.names.update(merged)
     result = None
@@ -104,7 +105,7 @@ def _go_on(r: Reader, f: Frame, cond: n.Expr, reached: list[Found | None], ends:
             raise Undecided(cond)
         found.assumed = [x for x in found.assumed if x in other.assumed]
     r.assumed[:] = found.assumed
-    mutable.settle(r, changed, kept, lambda name, a, b: a)
+    mutable.settle(r, cond, changed, kept, lambda name, a, b: a)
     f.scope.names.clear()
     f.scope.names.update(ends[kept])
     raise found

@@ -12,6 +12,8 @@ from kir.analysis.bounds import conjuncts
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import dtype_of
+from kir.ir.visit import children
 
 from ..._python.liveness import assigned_names
 from ..expressions.lookup import asked_name
@@ -100,16 +102,22 @@ def _dynamic_if(r: Reader, f: Frame, s: cst.If, cond: n.Expr, orelse: Sequence[c
     blocks = []
     decided = [c for c in conjuncts(cond) if r.is_static(c) and not r.of_sizes(c)]
     known = reduce(build.logical_and, decided) if decided else None
+    others = [c for c in conjuncts(cond) if c not in decided]
+    doubts = [any(_maybe_known(r, c, False) for c in others), _maybe_known(r, cond, True)]
     for body, holds in ((s.body.body, cond), (orelse, None)):
-        names, mark = dict(f.scope.names), len(r.changes)
+        names, mark, doubtful = dict(f.scope.names), len(r.changes), doubts.pop(0)
         with r.out.capture() as made, inside_where(r, holds), r.assuming(known, True) if known is not None and holds is not None else nullcontext():
+            r.doubtful += doubtful
             try:
                 run_block(r, f, body)
             except Raised:
-                if known is None or holds is None:
+                if known is None or holds is None or doubtful:
+                    r.sure()
                     raise
                 mutable.undo(r, mark)
                 holds = None
+            finally:
+                r.doubtful -= doubtful
         f.scope.names.clear()
         f.scope.names.update(names)
         if known is not None and holds is None and body is s.body.body:  # the host would fail if that held
@@ -119,3 +127,29 @@ def _dynamic_if(r: Reader, f: Frame, s: cst.If, cond: n.Expr, orelse: Sequence[c
     r.out.emit(branch(cond, blocks[0], blocks[1], False, f.scope.module.origin(s)))
     return None
 
+
+def _maybe_known(r: Reader, cond: n.Expr, outcome: bool) -> bool:
+    """Whether the host, under some binding, knows that a condition of the kernel comes out so: then one of its sides is not read at all."""
+    match cond:
+        case n.Const():
+            return bool(cond.value) is outcome
+        case _ if r.is_static(cond):
+            return True
+        case n.Unary(op="not"):
+            return _maybe_known(r, cond.x, not outcome)
+        case n.Binary(op="and" | "or") if dtype_of(cond.a.type).is_bool:
+            sides = [_maybe_known(r, x, outcome) for x in (cond.a, cond.b)]
+            return any(sides) if outcome == (cond.op == "or") else all(sides)
+        case n.Select() if dtype_of(cond.type).is_bool:
+            sides = [_maybe_known(r, x, outcome) for x in (cond.a, cond.b)]
+            return any(sides) if r.is_static(cond.cond) else all(sides)
+        case n.Load():
+            return False
+        case _:
+            parts = _worked_out(cond)
+            return any(isinstance(x, n.Select) and r.is_static(x.cond) for x in parts)
+
+
+def _worked_out(e: n.Node) -> list[n.Node]:
+    """The parts of an expression that are worked out, without what memory holds and how large it is."""
+    return [e, *(y for x in children(e) if isinstance(x, n.Expr) and not isinstance(x, n.Load) for y in _worked_out(x))]

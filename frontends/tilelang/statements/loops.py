@@ -13,11 +13,11 @@ from ..state.evaluate import evaluate
 from ..state.execute import attempt, run_block
 from ..state.handlers import Rest
 from ..state.layouts import loop_layout
-from ..state.reader import Reader
+from ..state.reader import Reader, Undecided
 from ..syntax.control_flow import ends_in_return
 from ..values.arithmetic import convert
 from ..values.names import LANES
-from ..values.values import Frame, Items, Loop, NotUnderstood, Num, Returned, Scope, Value, describe
+from ..values.values import Choice, Frame, Items, Loop, NotUnderstood, Num, Returned, Scope, Value, describe
 from .host_loops import host_for, host_while
 
 KINDS = {"serial": "serial", "Serial": "serial", "range": "serial", "unroll": "unroll", "Unroll": "unroll", "vectorized": "vectorize",
@@ -60,10 +60,9 @@ def _for(r: Reader, f: Frame, s: cst.For) -> Returned | None:
         _pipeline(r, found, named, attrs)
     factor = r.settled(named.get("unroll_factor"))
     if kind == "unroll" and factor is not None:
-        known = r.known_int(factor)
-        if known is None:
-            raise NotUnderstood("a factor of unrolling that the binding decides")
-        attrs["factor"] = known
+        if isinstance(factor, Choice):  # another factor, or none, where a condition of the host holds
+            raise Undecided(factor.cond)
+        attrs["factor"] = r.option(factor)
     name = s.target.value if isinstance(s.target, cst.Name) else "i"
     if not isinstance(s.target, cst.Name):
         raise NotUnderstood("a loop over several names")

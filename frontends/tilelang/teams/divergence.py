@@ -69,8 +69,8 @@ class Taint:
                     if is_local(s.buffer) and self.touches(s.init):
                         self.buffers.add(s.buffer.name)
                 case n.View():
-                    if s.at.buffer.name in self.buffers:
-                        self.buffers.add(s.buffer.name)
+                    if is_local(s.at.buffer) and not self.buffers.isdisjoint((s.at.buffer.name, s.buffer.name)):  # one memory under two names
+                        self.buffers |= {s.at.buffer.name, s.buffer.name}
                 case n.Store():
                     if is_local(s.at.buffer) and (divergent or self.touches(s.at, s.value, s.mask)):
                         self.buffers.add(s.at.buffer.name)
