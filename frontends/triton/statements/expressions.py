@@ -260,7 +260,7 @@ def _call(r: State, e: cst.Call) -> Value:
 def call(r: State, fn: Value, args: Sequence[Value], named: dict[str, Value]) -> Value:
     """`fn(*args, **named)`."""
     if isinstance(fn, Choice):
-        return joins.over(r, (fn,), lambda f: call(r, f, args, named))
+        return joins.over(r, (fn,), lambda f: call(r, f, [joins.settled(r, a) for a in args], {k: joins.settled(r, a) for k, a in named.items()}))
     if isinstance(fn, Jit):
         return inline(r, fn, args, named)
     if isinstance(fn, Bound):

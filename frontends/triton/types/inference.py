@@ -20,6 +20,8 @@ from ..values.values import AXES, MOST_AXES, Builtin, Jit, NotUnderstood
 POINTER_CALLS = frozenset({
     "load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor", "atomic_xchg", "atomic_cas",
     "make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor", "advance"})
+POLICIES = ("cache_modifier", "eviction_policy", "volatile", "sem", "scope")
+"""What an access to memory is told while the kernel is compiled."""
 REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "associative_scan", "reduce", "sort", "topk", "flip", "xor_sum"})
 DESCRIPTOR_CALLS = frozenset({"_experimental_descriptor_load", "_experimental_descriptor_store", "load_tensor_descriptor", "store_tensor_descriptor"})
 INTEGER_CALLS = frozenset({"arange", "cdiv", "range", "static_range", "program_id", "num_programs"})
@@ -370,6 +372,10 @@ class Reading:
         if isinstance(fn, Jit):
             self._jit_call(fn, args, by_name)
             return
+        if fn in POINTER_CALLS:
+            for word, known in ((w, self.facts.booleans if w == "volatile" else self.facts.texts) for w in POLICIES):
+                if isinstance(given := by_name.get(word), cst.Name) and given.value in self.params:
+                    known.add(given.value)
         if fn == "dot":
             for word, known in (("allow_tf32", self.facts.booleans), ("input_precision", self.facts.texts)):
                 if isinstance(given := by_name.get(word), cst.Name) and given.value in self.params:
@@ -528,14 +534,9 @@ class Reading:
             elif name in inner.integers:
                 self.integer(value)
             if isinstance(value, cst.Name) and value.value in self.params:
-                for own, theirs in (
-                    (self.facts.booleans, inner.booleans),
-                    (self.facts.dtypes, inner.dtypes),
-                    (self.facts.functions, inner.functions),
-                    (self.facts.texts, inner.texts),
-                ):
-                    if name in theirs:
-                        own.add(value.value)
+                for kind in ("booleans", "dtypes", "functions", "texts"):
+                    if name in getattr(inner, kind):
+                        getattr(self.facts, kind).add(value.value)
                 if name in inner.descriptors:
                     self.facts.descriptors.setdefault(value.value, inner.descriptors[name])
                 if name in inner.blocks and self._stays(value.value):
@@ -551,10 +552,8 @@ class Reading:
                     self._condition(test)
                 case cst.Comparison(left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(comparator=cst.SimpleString())]):
                     self.facts.texts.add(name)
-                case cst.Comparison(
-                    left=cst.Name(value=name) as left,
-                    comparisons=[cst.ComparisonTarget(comparator=cst.Attribute(attr=cst.Name(value=word)))],
-                ) if self._is_meta(left) and word in DTYPES:
+                case cst.Comparison(left=cst.Name(value=name) as left, comparisons=[cst.ComparisonTarget(comparator=cst.Attribute(attr=cst.Name(value=word)))]) \
+                        if self._is_meta(left) and word in DTYPES:
                     self.facts.dtypes.add(name)
                 case cst.Comparison(
                     left=cst.Name(value=name) as left,
