@@ -120,7 +120,7 @@ def _text(r: State, e: cst.BaseExpression) -> Value:
     """A text that is put together; one of what is not known while the kernel is compiled is unknown, as most are messages that nobody reads."""
     parts = strings.parts(e)
     try:
-        values = [evaluate(r, x.expression) for x in parts if not isinstance(x, str)]
+        values = tuple(evaluate(r, x.expression) for x in parts if not isinstance(x, str))
         return joins.over(r, values, lambda *vs: strings.put_together(parts, vs, False))
     except NotUnderstood as bad:
         return Unknown(bad.reason)
