@@ -220,7 +220,7 @@ class GenericExpressions(Expressions):
                 word = {"max_nan": "maximum", "min_nan": "minimum"}[e.fn]
                 return self._as_it_was(f"tl.{word}({self.tensor(args[0])}, {self.tensor(args[1])}, propagate_nan=tl.PropagateNan.ALL)", e), ATOM
             case "multiple_of" | "max_contiguous" | "max_constancy":
-                counts = [self.text(a) for a in args[1:]]
+                counts = [self.text(a.x if isinstance(a, n.Cast) and isinstance(a.x, n.Var) and self.is_static(a.x) else a) for a in args[1:]]
                 return f"tl.{e.fn}({self.text(args[0])}, {counts[0] if len(counts) == 1 else '[' + ', '.join(counts) + ']'})", ATOM
             case _:
                 return super()._call(e)

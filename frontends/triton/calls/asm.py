@@ -159,8 +159,11 @@ class _Reading:
 
 
 def _narrow_again(_: n.Node, x: n.Node) -> n.Node:
-    """An integer that was widened, as a register has it, where it is cut to what it was."""
+    """An integer that was widened, as a register has it, where it is cut to what it was; so is the first of what is packed in a register."""
     match x:
+        case n.Binary(op="and", a=n.Call(fn="pack", args=(n.Call(fn="vec", args=(n.Expr() as first, *_)),)), b=n.Const(value=mask)) \
+                if dtype_of(first.type).kind == "uint" and mask == (1 << dtype_of(first.type).bits) - 1:
+            return build.cast(first, dtype_of(x.type))
         case n.Cast(x=n.Cast(x=inner, dtype=wide, rounding="rn"), dtype=narrow, rounding="rn") if dtype_of(inner.type) == narrow and narrow.is_integer:
             return inner if wide.is_integer and wide.bits >= narrow.bits else x
     return x

@@ -193,8 +193,8 @@ def _cast(r: State, v: Value, to: Value, bitcast: Value = False, rounding: Value
             return _at_address(r, v, to.dtype)
     dtype = tiles.dtype_given(to)
     if isinstance(v, Pointer):
-        if dtype.is_symbolic:  # of a parameter: it is a pointer itself, though the text alone does not show it
-            r.pointed |= {dtype.name} & r.metas
+        for like in (x for x in r.frame.env.values() if dtype.is_symbolic and isinstance(x, Run) and x.dtype == dtype):
+            memory.note_pointer(r, like)  # what is given the type of a value becomes a pointer: so is that value
         if dtype.bits != I64.bits:
             raise NotUnderstood(f"an address as {dtype}")
         v, bitcast = _address_of(r, v), False
@@ -205,6 +205,14 @@ def _cast(r: State, v: Value, to: Value, bitcast: Value = False, rounding: Value
     if isinstance(rounding, str) and rounding == "rtz":
         return Run(build.cast(operators.run(v), dtype, "rz"))
     return converted(v, dtype)
+
+
+def _load(r: State, a: Arguments) -> Value:
+    """`tl.load`; where a setting says whether it is volatile, it is two loads."""
+    said = a.named.get("volatile")
+    if not isinstance(said, Static):
+        return memory.load(r, a)
+    return joins.over(r, (Choice(operators.as_bool(said.expr), True, False),), lambda v: memory.load(r, Arguments(a.args, {**a.named, "volatile": v})))
 
 
 def _at_address(r: State, v: Run | Static | int, dtype: DType) -> Pointer:
@@ -366,7 +374,7 @@ HANDLERS: Mapping[str, Handler] = {
     "zeros_like": tiles.zeros_like,
     "ones_like": partial(tiles.zeros_like, value=1),
     "full_like": tiles.zeros_like,
-    "load": memory.load,
+    "load": _load,
     "store": memory.store,
     "make_block_ptr": memory.make_block_ptr,
     "advance": memory.advance,
@@ -420,10 +428,7 @@ HANDLERS: Mapping[str, Handler] = {
     "num_threads": lambda r, a: Static(build.mul(n.Var(r.warps, I32), 32)),
     "gdc_wait": partial(dependency, "grid_dependency_wait"),
     "gdc_launch_dependents": partial(dependency, "grid_dependency_launch"),
-    "static_assert": nothing,
-    "device_assert": nothing,
-    "device_print": nothing,
-    "static_print": nothing,
+    **dict.fromkeys(("static_assert", "device_assert", "device_print", "static_print", "compile_hint"), nothing),
     "to_tensor": identity,
     "constexpr": _constexpr,
     "swizzle2d": _swizzle,

@@ -67,6 +67,8 @@ DTYPES: Mapping[str, DType] = {
     "float8_e4m3fnuz": F8E4M3FNUZ,
 }
 """Triton's (and torch's) names of dtypes."""
+TORCH_DTYPES: Mapping[str, DType] = {"torch.short": I16, "torch.int": I32, "torch.long": I64, "torch.float": F32, "torch.double": F64}
+"""Torch's other names of dtypes."""
 
 
 MACHINE: Mapping[str, Value] = {

@@ -36,7 +36,7 @@ from ..values.values import Builtin, Configuration, Host, HostLambda, Items, Jit
 from . import strings
 from .classes import is_passed_by_parts, member, method_of
 from .element_functions import element_row
-from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE, MODULES, of_the_machine
+from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE, MODULES, TORCH_DTYPES, of_the_machine
 from .python_functions import HOST_CALLS, LIBDEVICE, PYTHON, TRITON_HAS
 
 MAX_DEPTH = 24
@@ -69,7 +69,7 @@ def builtin(name: str) -> Value:
     parts = name.split(".")
     if len(parts) > 1 and parts[0] in ("triton", "torch") and parts[-1] in DTYPES and "libdevice" not in parts:
         return TypeOf(DTYPES[parts[-1]])
-    return Builtin(name)
+    return TypeOf(TORCH_DTYPES[name]) if name in TORCH_DTYPES else Builtin(name)
 
 
 def limit(dtype: str, word: str) -> Value:

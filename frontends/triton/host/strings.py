@@ -16,6 +16,8 @@ METHODS: Mapping[str, Callable[..., Any]] = {
     name: getattr(str, name) for name in ("format", "join", "split", "strip", "lstrip", "rstrip", "replace", "lower", "upper", "splitlines")
 }
 """Methods of strings that are evaluated."""
+CONVERSIONS: Mapping[str, Callable[[object], str]] = {"r": repr, "s": str, "a": ascii}
+"""What `!r` and its like stand for in an f-string."""
 Evaluate = Callable[[cst.BaseExpression, Mapping[str, Value] | None], Value]
 
 
@@ -77,7 +79,7 @@ def put_together(given: Sequence[str | cst.FormattedStringExpression], values: S
             raise NotUnderstood("an f-string over values that are not known")
         spec = "".join(y.value if isinstance(y, cst.FormattedStringText) else "{" for y in x.format_spec or ())
         try:
-            out.append(format({"r": repr, "s": str, "a": ascii}[x.conversion](value) if x.conversion else value, spec))
+            out.append(format(CONVERSIONS[x.conversion](value) if x.conversion else value, spec))
         except (TypeError, ValueError) as bad:
             raise NotUnderstood(f"an f-string: {bad}") from None
     return "".join(out)

@@ -120,7 +120,7 @@ def _text(r: State, e: cst.BaseExpression) -> Value:
     """A text that is put together; one of what is not known while the kernel is compiled is unknown, as most are messages that nobody reads."""
     parts = strings.parts(e)
     try:
-        values = [evaluate(r, x.expression) for x in parts if not isinstance(x, str)]
+        values = tuple(evaluate(r, x.expression) for x in parts if not isinstance(x, str))
         return joins.over(r, values, lambda *vs: strings.put_together(parts, vs, False))
     except NotUnderstood as bad:
         return Unknown(bad.reason)
@@ -260,7 +260,7 @@ def _call(r: State, e: cst.Call) -> Value:
 def call(r: State, fn: Value, args: Sequence[Value], named: dict[str, Value]) -> Value:
     """`fn(*args, **named)`."""
     if isinstance(fn, Choice):
-        return joins.over(r, (fn,), lambda f: call(r, f, args, named))
+        return joins.over(r, (fn,), lambda f: call(r, f, [joins.settled(r, a) for a in args], {k: joins.settled(r, a) for k, a in named.items()}))
     if isinstance(fn, Jit):
         return inline(r, fn, args, named)
     if isinstance(fn, Bound):
