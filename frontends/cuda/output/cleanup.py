@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.rebuild.localize import positions
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, transform, updated, walk
 from kir.surface.ptx.form.bits import joined, whole_of
@@ -541,19 +542,15 @@ def _whole(e: n.Expr | None) -> n.Buffer | None:
 
 def _merged(body: list[n.Stmt]) -> list[n.Stmt]:
     """`register v = top; .. v ..; top = v`, scalars or whole arrays, where nothing in between mentions `top` and nothing afterwards `v`: `.. top ..`."""
+    where = positions(body)
     for k, s in enumerate(body):
         source = _whole(s.init) if isinstance(s, n.Alloc) else None
         if not isinstance(s, n.Alloc) or source is None or (source.dtype, source.shape) != (s.buffer.dtype, s.buffer.shape):
             continue
-        for j in range(k + 1, len(body)):
-            t = body[j]
-            back = t if isinstance(t, n.Store) and t.at == n.Region(source) and t.mask is None else None
-            if back is not None and _whole(back.value) == s.buffer:
-                if any(_mentions(x, s.buffer.name) for x in body[j + 1 :]):
-                    break
-                between = [substitute_buffers(x, {s.buffer.name: source}) for x in body[k + 1 : j]]
-                return _merged([*body[:k], *between, *body[j + 1 :]])
-            if _mentions(t, source.name):
-                break
+        j = next((j for j in where[source.name] if j > k), None)
+        t = None if j is None else body[j]
+        if j is not None and isinstance(t, n.Store) and t.at == n.Region(source) and t.mask is None and _whole(t.value) == s.buffer and (
+                where[s.buffer.name][-1] <= j):
+            between = [substitute_buffers(x, {s.buffer.name: source}) for x in body[k + 1 : j]]
+            return _merged([*body[:k], *between, *body[j + 1 :]])
     return body
-
