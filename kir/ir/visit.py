@@ -193,6 +193,8 @@ def transform(n: N, leave: Callable[[Node, Node], Any], enter: Callable[[Node], 
     if enter is not None and not enter(n):
         return n
     kept: dict[str, Any] = n.__dict__
+    if kept.get("_below") == ():
+        return leave(n, n)
     changes: dict[str, Any] | None = None
     for name in n.tree_fields:
         old = kept[name]

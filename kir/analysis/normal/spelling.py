@@ -158,7 +158,7 @@ def settled(block: n.Block) -> n.Block:
         if isinstance(s, n.Alloc) and isinstance(s.init, n.Load) and not s.init.at.index and _same_memory(s.buffer, declared.get(s.init.at.buffer.name)):
             old = s.init.at.buffer
             if not any(old.name in buffers_named(r) for r in rest):
-                rest = [substitute_buffers(r, {s.buffer.name: old}) for r in rest]
+                rest = [substitute_buffers(r, {s.buffer.name: old}) if s.buffer.name in buffers_named(r) else r for r in rest]
                 continue
         if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and s.value == n.Load(s.value.at) and not s.value.at.index:
             source = s.value.at.buffer
@@ -279,7 +279,7 @@ def _inlined(s: n.Stmt, values: dict[str, n.Expr]) -> n.Stmt:
             except NotElementwise:
                 return new
         return new
-    made: n.Stmt = transform(s, leave)
+    made: n.Stmt = transform(s, leave, lambda x: not values.keys().isdisjoint(names_read(x)))
     return made
 
 
