@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kir.ir import nodes as n
-from kir.ir.types import I8
+from kir.ir.types import I8, U32
 
 from ..source.source import Node
 from ..source.syntax import text
@@ -20,6 +20,7 @@ from ..values.reading import Reading
 from ..values.values import (
     Aimed,
     Chosen,
+    Dims,
     Group,
     Lambda,
     Located,
@@ -50,6 +51,8 @@ def type_of_value(v: Value) -> CType:
             return v.type
         case Handle():
             return v.type
+        case Dims():
+            return Vec(U32, 3, "uint3" if v.name.endswith("Idx") else "dim3")
         case Null():
             return Named("nullptr_t")
         case Text():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.rebuild.localize import positions
 from kir.ir.types import dtype_of, shape_of
-from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, transform, updated, walk
+from kir.ir.visit import buffers_named, children, names_read, once, substitute, substitute_buffers, transform, updated, walk
 from kir.surface.ptx.form.bits import joined, whole_of
 
 from ..values.emitter import has_effect
@@ -18,18 +20,16 @@ from .fixed_arrays import without_fixed
 def cleaned(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
     """The block with such copies and pieces joined; idempotent. `piecewise` are arrays that were loaded
     element by element."""
-    settled: dict[int, n.Stmt] = {}
     while True:
-        made = _block(body, piecewise, settled)
+        made = _block(body, piecewise)
         if made == body:
             return made
         body = made
 
 
-def _block(body: n.Block, piecewise: frozenset[str], settled: dict[int, n.Stmt]) -> n.Block:
-    """The block, cleaned once. `settled` are the loops and branches, by their `id`, that are clean inside."""
-    out = _zeroed(without_fixed([_inner(s, piecewise, settled) for s in body]))
-    out = _whole_stores(_filled([_masked(s) for s in out]))
+def _block(body: n.Block, piecewise: frozenset[str]) -> n.Block:
+    out = _zeroed(without_fixed([_inner(s, piecewise) for s in body]))
+    out = _whole_stores(_filled([once(s, "_masked", partial(_masked, s)) for s in out]))
     out = _loaded_or_filled(_begun(out))
     return tuple(_used_once(_copied(_merged(_unnamed(_named(out))), piecewise)))
 
@@ -197,16 +197,16 @@ def _moves(e: n.Load) -> bool:
     return e.at.buffer.space in ("global", "shared") and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > 1 and e.mask is None
 
 
-def _inner(s: n.Stmt, piecewise: frozenset[str], settled: dict[int, n.Stmt]) -> n.Stmt:
-    if id(s) in settled or not isinstance(s, n.For | n.While | n.If):
+def _inner(s: n.Stmt, piecewise: frozenset[str]) -> n.Stmt:
+    if not isinstance(s, n.For | n.While | n.If) or s.__dict__.get("_cleaned") == piecewise:
         return s
     made: n.Stmt
     if isinstance(s, n.If):
-        made = updated(s, then=_block(s.then, piecewise, settled), orelse=_block(s.orelse, piecewise, settled))
+        made = updated(s, then=_block(s.then, piecewise), orelse=_block(s.orelse, piecewise))
     else:
-        made = updated(s, body=_block(s.body, piecewise, settled))
+        made = updated(s, body=_block(s.body, piecewise))
     if made is s:
-        settled[id(s)] = s  # held, so that no other statement has its `id`
+        s.__dict__["_cleaned"] = piecewise  # clean inside, and not looked at again
     return made
 
 
@@ -464,17 +464,21 @@ def _fill_of(out: list[n.Stmt], x: n.Stmt, cond: n.Expr) -> int | None:
 def _unnamed(body: list[n.Stmt]) -> list[n.Stmt]:
     """Names of a variable's value that are only used before it changes give way to the variable."""
     out: list[n.Stmt] = []
-    rest = list(body)
-    while rest:
-        s = rest.pop(0)
+    every = list(body)
+    last = {name: k for k, s in enumerate(body) for name in names_read(s)}  # where each is used last
+    for k in range(len(every)):
+        s = every[k]
         source = _private(s.value) if isinstance(s, n.Let) and len(s.names) == 1 else None
-        if isinstance(s, n.Let) and (at := _is_stored(s, rest)) is not None:
-            store = rest[at]
+        end = last.get(s.names[0], k) + 1 if isinstance(s, n.Let) and len(s.names) == 1 else k + 1
+        if isinstance(s, n.Let) and (at := _is_stored(s, every[k + 1:end])) is not None:
+            store = every[k + 1 + at]
             assert isinstance(store, n.Store)
-            rest[at] = replace(store, value=s.value, label=store.label or s.label)
+            every[k + 1 + at] = replace(store, value=s.value, label=store.label or s.label)
+            last.update({name: max(last[name], k + 1 + at) for name in names_read(s.value)})
             continue
-        if isinstance(s, n.Let) and source is not None and _stays(rest, s.names[0], source.name):
-            rest = [substitute(t, {s.names[0]: s.value}) for t in rest]
+        if isinstance(s, n.Let) and source is not None and _stays(every[k + 1:end], s.names[0], source.name):
+            every[k + 1:end] = [substitute(t, {s.names[0]: s.value}) if s.names[0] in names_read(t) else t for t in every[k + 1:end]]
+            last.update({name: max(last[name], end - 1) for name in names_read(s.value)})
             continue
         out.append(s)
     return out
@@ -541,19 +545,15 @@ def _whole(e: n.Expr | None) -> n.Buffer | None:
 
 def _merged(body: list[n.Stmt]) -> list[n.Stmt]:
     """`register v = top; .. v ..; top = v`, scalars or whole arrays, where nothing in between mentions `top` and nothing afterwards `v`: `.. top ..`."""
+    where = positions(body)
     for k, s in enumerate(body):
         source = _whole(s.init) if isinstance(s, n.Alloc) else None
         if not isinstance(s, n.Alloc) or source is None or (source.dtype, source.shape) != (s.buffer.dtype, s.buffer.shape):
             continue
-        for j in range(k + 1, len(body)):
-            t = body[j]
-            back = t if isinstance(t, n.Store) and t.at == n.Region(source) and t.mask is None else None
-            if back is not None and _whole(back.value) == s.buffer:
-                if any(_mentions(x, s.buffer.name) for x in body[j + 1 :]):
-                    break
-                between = [substitute_buffers(x, {s.buffer.name: source}) for x in body[k + 1 : j]]
-                return _merged([*body[:k], *between, *body[j + 1 :]])
-            if _mentions(t, source.name):
-                break
+        j = next((j for j in where[source.name] if j > k), None)
+        t = None if j is None else body[j]
+        if j is not None and isinstance(t, n.Store) and t.at == n.Region(source) and t.mask is None and _whole(t.value) == s.buffer and (
+                where[s.buffer.name][-1] <= j):
+            between = [substitute_buffers(x, {s.buffer.name: source}) for x in body[k + 1 : j]]
+            return _merged([*body[:k], *between, *body[j + 1 :]])
     return body
-

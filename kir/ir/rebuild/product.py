@@ -29,17 +29,23 @@ def accumulate_in_place(block: n.Block) -> n.Block:
 
 def _continued(block: n.Block) -> n.Block:
     """A fragment that starts as the whole of another, which nothing reads or writes any more, is that other one."""
+    if not any(isinstance(s, n.Alloc) and s.init is not None and reads_whole(s.init) is not None for s in block):
+        return block
+    last = {name: at[-1] for name, at in positions(block).items()}
     declared: dict[str, set[n.Buffer]] = {}
-    where = positions(block)
+    names: dict[str, n.Buffer] = {}
+    out: list[n.Stmt] = []
     for i, s in enumerate(block):
+        s = substitute_buffers(s, names)
         old = reads_whole(s.init) if isinstance(s, n.Alloc) and s.init is not None else None
-        if isinstance(s, n.Alloc) and old is not None and old in declared.get(old.name, ()) and where[old.name][-1] <= i and (
+        if isinstance(s, n.Alloc) and old is not None and old in declared.get(old.name, ()) and last[old.name] <= i and (
                 (old.dtype, old.shape, old.space) == (s.buffer.dtype, s.buffer.shape, s.buffer.space)):
-            renamed = tuple(substitute_buffers(t, {s.buffer.name: old}) for t in block[i + 1:])
-            return _continued((*block[:i], *renamed))
+            names[s.buffer.name], last[old.name] = old, max(i, last[s.buffer.name])
+            continue
         if isinstance(s, n.Alloc):
             declared.setdefault(s.buffer.name, set()).add(s.buffer)
-    return block
+        out.append(s)
+    return _continued(tuple(out)) if names else block
 
 
 def _inner(s: n.Stmt) -> n.Stmt:

@@ -28,13 +28,14 @@ def promoted(body: n.Block, taken: frozenset[str] = frozenset()) -> n.Block:
 def without_snapshots(block: n.Block) -> n.Block:
     """The block without lets that only name the value of a private buffer which nothing in the block writes afterwards."""
     out: list[n.Stmt] = []
-    rest, where = list(block), positions(block)
-    for k in range(len(rest)):
-        s = rest[k]
+    where = positions(block)
+    named: dict[str, n.Expr] = {}
+    for k, s in enumerate(block):
+        s = substitute(s, named)
         match s:
             case n.Let(names=(name,)) if (buffer := reads_whole(s.value)) is not None and not any(
-                    _writes(rest[j], buffer.name) for j in where[buffer.name] if j > k):
-                rest[k + 1:] = [substitute(t, {name: s.value}) for t in rest[k + 1:]]  # which reads the buffer there, and writes it nowhere else
+                    _writes(block[j], buffer.name) for j in where[buffer.name] if j > k):
+                named[name] = s.value
                 continue
             case n.For() | n.While():
                 s = updated(s, body=without_snapshots(s.body))
