@@ -67,10 +67,15 @@ ROWS = {topk.shape_name(s): s for s in ((32, 4096, 512, ()), (128, 4096, 512, ()
 RULES = {gdn.name(s): s for s in ((1, 2048, 16, 3), (1, 8192, 16, 3))}
 BEGUN = "programmatic-dependent-launch{wait=%d trigger=start}@main"
 KNOWN = "know-sizes{sizes=[%s] values=[%s]}@main"
+AT_SIZES = {
+    "MNK": {"gemm_sm90": 7, "gemm_fp8_sm90": 7, "gemm_fp8_sm90_pairs": 7, "gemm_fp8_triton": 0},
+    "GMNK": {"bmm_sm90": 7, "bmm_triton_halves": 0},
+    "RNK": {"topk_alone_triton": 0, "topk_spread_triton": 0},
+}
+"""Pipelines of which candidates know their sizes, by the sizes' names, each with the statement before which it waits for the kernel ahead."""
 THEN = {"gemm_tilelang_roles": (EARLY, BEGUN % 8), "topk_parts_triton": (EARLY, BEGUN % 0), **{
     space: (f"{SIZED}{EARLY}", f"{KNOWN % (', '.join(sizes), ', '.join(f'${{{size}}}' for size in sizes))}; {BEGUN % wait}")
-    for space, sizes, wait in (("gemm_sm90", "MNK", 7), ("bmm_sm90", "GMNK", 7), ("gemm_fp8_sm90_pairs", "MNK", 7), ("topk_spread_triton", "RNK", 0),
-                               ("bmm_triton_halves", "GMNK", 0), ("gemm_fp8_triton", "MNK", 0))}}
+    for sizes, spaces in AT_SIZES.items() for space, wait in spaces.items()}}
 """What candidates of a pipeline take after their own steps (`kir tune --then`), and how that is called: they begin before the kernel ahead of them has ended,
 and have the shape's sizes as numbers."""
 OF_POINTS: dict[str, tuple[Any, dict[str, Any]]] = {"bmm": (bmm, BATCHES), "gemm_fp8": (gemm_fp8, SCALED), "gemm_grouped": (gemm_grouped, GROUPS)}
@@ -80,7 +85,8 @@ POINTS_TRIED: dict[str, tuple[str, ...]] = {
     "topk": (
         *(f"topk_tiles_triton tile=4096 threads={threads}{begins}" for threads in (256, 512, 128) for begins in ("", EARLY)),
         *(f"topk_parts_triton tile=4096 threads={threads}{begins}" for threads in (256, 512) for begins in ("", EARLY)),
-        *(f"topk_spread_triton tile=4096 threads={threads}{then}" for threads in (256, 512, 128) for then in ("", SIZED, EARLY, f"{SIZED}{EARLY}")),
+        *(f"topk_{of}_triton tile=4096 threads={threads}{then}" for of in ("alone", "spread") for threads in (256, 512, 128)
+          for then in ("", SIZED, EARLY, f"{SIZED}{EARLY}")),
         *(f"topk_rows threads=512 items=8 room=4096 bits=10{then}" for then in ("", SIZED, EARLY, f"{SIZED}{EARLY}")),
     ),
     "gdn": ("gdn_d128_sm90 form=warpgroups", f"gdn_d128_sm90 form=warpgroups{SIZED}"),
@@ -136,7 +142,7 @@ def searches() -> list[dict[str, Any]]:
     gates take the longest last."""
     whole: list[tuple[str, str, str, dict[str, Sizes], tuple[str, ...]]] = [
         ("topk", "topk", "R=64,N=4096,K=512", {n: dict(zip("RNK", s[:3], strict=True)) for n, s in ROWS.items()},
-         ("topk_spread_triton", "topk_parts_triton", "topk_tiles_triton", "topk_rows", "topk_rows_tilelang")),
+         ("topk_alone_triton", "topk_spread_triton", "topk_parts_triton", "topk_tiles_triton", "topk_rows", "topk_rows_tilelang")),
         ("gdn", "gdn_d128", "B=1,L=330,H=1,G=2", {n: dict(zip("BLHG", s, strict=True)) for n, s in RULES.items()},
          ("gdn_d128_sm90", "gdn_d128_boxes_triton", "gdn_d128_roles_tilelang")),
         ("fmha", "fmha_d128", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[False]},

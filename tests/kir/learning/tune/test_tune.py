@@ -135,6 +135,16 @@ def test_the_search_learns_where_the_model_is_wrong() -> None:
     assert outcome.best[1].seconds <= 1.5, "14 of 40 measurements find the best point or the one beside it"
 
 
+def test_the_search_looks_at_what_is_unlike_the_fastest_by_the_model() -> None:
+    """Of tiles that the model has twice as slow, and that are the faster ones, nothing that is like the others tells."""
+    every = [replace(c, point={"wide": c.point["b"] == 4, **c.point}, seconds=c.seconds * (2.0 if c.point["b"] == 4 else 1.0)) for c in candidates()]
+    seconds = {json.dumps(dict(c.point)): 1.0 if c.point["wide"] else 3.0 for c in every}
+    four, one = search(every, Fake(seconds), 8, batch=4).best, search(every, Fake(seconds), 8).best
+    assert four is not None and one is not None and (four[1].seconds, one[1].seconds) == (1.0, 3.0)
+    slow = [replace(c, seconds=c.seconds * (2.0 if c.point["wide"] else 1.0)) for c in every]
+    assert not any(c.point["wide"] for c, _ in search(slow, Fake(seconds), 8, batch=4).taken), "what is estimated to be four times as slow is left"
+
+
 def test_a_refused_candidate_is_never_the_best_and_ends_nothing() -> None:
     every = candidates(8)
     fake = Fake(truth(every), wrong=frozenset({json.dumps({"a": 5, "b": 0})}))
