@@ -29,6 +29,7 @@ from .awaited import awaited
 from .chained_products import by_rows
 from .gathered import beside_copies
 from .origins import sourced
+from .own_rows import own_rows
 from .reducers import is_named_sum
 from .roles import by_threads
 from .thread_vectors import ThreadForm, is_idle
@@ -81,6 +82,7 @@ def _of_team(body: n.Block) -> Iterator[n.Stmt]:
 
 
 def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
+    k = own_rows(k)
     used = taken | {a.name for a in k.grid} | set(bound_names(k.body))
     loose = {x.buffer.name: replace(x.buffer, align=0) for x in statements(k.body)
              if isinstance(x, n.Alloc) and x.buffer.space == "shared" and x.buffer.align and x.buffer.dtype.kind != "token"}

@@ -43,6 +43,8 @@ _LOG2_E = build.const(1.4426950408889634, F32)
 """What `__expf` multiplies with before it takes a power of two."""
 _EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn"}
 """Calls that only CUDA has a word for."""
+_HIGH: Mapping[str, str] = {"i32": "__mulhi", "u32": "__umulhi"}
+"""The upper half of a product, by dtype."""
 _WARP_REDUCES: Mapping[str, str] = {"add": "sum", "max": "max", "min": "min", "and": "bitand", "or": "bitor"}
 """Reductions over a warp's integers, whose order is free."""
 MOST_ELEMENTS = 512
@@ -326,6 +328,8 @@ class Expressions:
             raise refuse("KIR-B008", f"TileLang's {e.fn} names all lanes, and not those of a mask that only the run knows")
         if e.fn in ("ballot", "active_mask"):
             return f'T.Cast("uint32", {"T.ballot" if args else "T.activemask"}({", ".join(map(self.text, args))}))'
+        if e.fn == "mulhi" and not e.attrs and (word := _HIGH.get(dtype_of(e.type).name)) is not None:
+            return f"T.call_extern({', '.join([self.dtype(dtype_of(e.type)), chr(34) + word + chr(34), *map(self.text, args)])})"
         spelling = instruction(e.fn).on("tilelang")
         if e.fn.startswith("shfl_") and spelling is not None and [k for k, _ in e.attrs] == ["width"]:
             return f"{spelling}({', '.join(map(self.text, args))}, width={dict(e.attrs)['width']})"
