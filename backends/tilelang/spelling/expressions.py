@@ -198,7 +198,8 @@ class Expressions:
         found = _INFIX.get(e.op) or (_LOGICAL if dtype.is_bool else _BITWISE).get(e.op)
         if found is None:
             raise refuse("KIR-B002", f"TileLang has no operator '{e.op}'")
-        sign, level = found
+        both = dtype.is_bool and e.op in ("and", "or") and _reads_own(b)  # whatever the first is, the second is worked out
+        sign, level = _BITWISE[e.op] if both else found
         if e.op == "add" and isinstance(b, n.Const) and b.dtype.kind == "uint" and b.dtype.bits >= 32 and isinstance(b.value, int) and (
                 b.value > b.dtype.range[1] // 2):
             return f"{self._operand(a, b, level, e.op)} - {b.dtype.range[1] + 1 - b.value}", level  # it wraps
@@ -207,7 +208,8 @@ class Expressions:
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
         first = self._operand(a, b, level + (level == COMPARE), e.op)  # comparisons side by side are a chain in Python
-        guards = [a if e.op == "and" else invert(a)] if dtype.is_bool and e.op in ("and", "or") else []  # the second is asked where the first leaves it open
+        # Else the second is asked where the first leaves it open.
+        guards = [a if e.op == "and" else invert(a)] if dtype.is_bool and e.op in ("and", "or") and not both else []
         self.guards += guards
         second = self._operand(b, a, level + 1, e.op)
         del self.guards[len(self.guards) - len(guards):]
@@ -347,6 +349,12 @@ class Expressions:
         if spelling is None or e.attrs:
             raise refuse("KIR-B008", f"TileLang has no spelling for '{e.fn}'")
         return f"{spelling}({', '.join(map(self.text, args))})"
+
+
+def _reads_own(e: n.Expr) -> bool:
+    """Whether an expression reads shared memory under no condition: behind `and` that is read as where the first holds alone."""
+    loads = [x for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.space == "shared"]
+    return bool(loads) and all(x.mask is None for x in loads)
 
 
 def _of_unsigned(cond: n.Expr) -> bool:

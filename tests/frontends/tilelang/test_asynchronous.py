@@ -170,3 +170,23 @@ def kernel(X: T.Tensor((128,), "float32"), Y: T.Tensor((128,), "float32")):
     text = backend("tilelang").emit(program).text
     assert 'held = T.alloc_local((4,), "float32")' in text and 'tile = T.alloc_fragment((32, 4), "float32")' in text
     assert same_program(program, TileLangFrontend().parse_text(tmp_path / "again.py", text, "kernel"))
+
+
+def test_shared_memory_that_is_read_beside_a_condition_is_read_so_again(tmp_path: Path) -> None:
+    file = written(tmp_path, """
+@T.prim_func
+def kernel(X: T.Tensor((32,), "float32"), Y: T.Tensor((32,), "float32"), k: T.int32):
+    with T.Kernel(1, threads=32) as b:
+        t = T.get_thread_binding()
+        held = T.alloc_shared((33,), "float32")
+        held[t] = X[t]
+        if t == 0:
+            held[32] = 0.0
+        T.sync_threads()
+        if (t < k) & (held[t + 1] > X[t]):
+            Y[t] = held[t]
+""")
+    program = read(file)
+    text = backend("tilelang").emit(program).text
+    assert "& (held[t + 1] > X[t])" in text.replace("t_1", "t") and " and " not in text
+    assert same_program(program, TileLangFrontend().parse_text(tmp_path / "again.py", text, "kernel"))
