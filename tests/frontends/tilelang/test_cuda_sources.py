@@ -247,3 +247,18 @@ def test_a_function_whose_name_the_binding_completes_is_each_that_there_is(tmp_p
     assert [s.src.cache for k in bound.kernels for b in k.body for s in walk(b) if isinstance(s, n.Copy)] == [""]
     file.write_text(file.read_text().replace("own::get_", "own::none_"))
     assert opaque(read(file)) == ["a text that is put together from open values"]
+
+
+def test_a_place_that_a_function_counts_through_all_of_a_tensor_is_one_of_its_rows(tmp_path: Path) -> None:
+    header = HEADER.replace("float leaky(", "float at(const float* from, int k) { return from[k + 1]; }\n__device__ __forceinline__ float leaky(")
+    file = package(tmp_path, """
+            W = T.reshape(X, (n // 8, 8))
+            for k in T.serial(3):
+                Y[bx * 128 + tx * 4 + k] = T.call_extern("float32", "own::at", T.address_of(W[0, 2]), bx * 64 + tx * 2 + k)
+""", header)
+    file.write_text(file.read_text().replace(', dtype: str = "float32"', "").replace("dtype)", '"float32")'))
+    program = read(file)
+    assert opaque(program) == [] and "% 8" in program_text(program)
+    x = np.arange(512, dtype=np.float32)
+    found = execute(file, {"X": x, "Y": np.zeros_like(x), "Z": np.zeros(4, np.int32)}, {"n": 512})["Y"].reshape(-1, 4)
+    assert found[:32, :3].tolist() == [[2 * t + k + 3 for k in range(3)] for t in range(32)]
