@@ -252,7 +252,7 @@ class Expressions:
 
     # ----------------------------------------------------------------------------------------------------------------- memory
     def _load(self, e: n.Load) -> str:
-        if is_loaded(e):
+        if is_loaded(e) and not isinstance(e.type, TileType):
             return f'T.call_extern({self.dtype(e.at.buffer.dtype)}, "{loading(e)}", T.address_of({self.place(e.at)}))'
         if e.cache:
             raise refuse("KIR-B008", f"TileLang has no cache policy on a load ('{e.cache}')", needs="a copy with an eviction policy")

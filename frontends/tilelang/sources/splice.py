@@ -108,7 +108,8 @@ class Splice:
         last, width = build.int_value(at_last), build.int_value(b.shape[-1])
         inside = known == 0 or (last is not None and width is not None and isinstance(count, int) and 0 <= last <= width - count)
         if len(b.shape) > 1 and b.space != "shared" and not inside:  # it may lie in another row
-            *outer, at_last = behind(b, tuple(x for x in to.index if isinstance(x, n.Expr)), lo)
+            found = behind(b, tuple(x for x in to.index if isinstance(x, n.Expr)), lo)
+            outer, at_last = found[:-1], found[-1]
         return build.region(to.buffer, *outer, build.span(at_last, i.extent) if isinstance(i, n.Span) else at_last)
 
 

@@ -112,7 +112,8 @@ def neighbor(p: Place, k: int) -> Place:
 
 def behind(b: n.Buffer, first: tuple[n.Expr, ...], offset: n.Expr) -> tuple[n.Expr, ...]:
     """The index of the element that lies so many behind another in dense memory."""
-    flat, step = offset, build.const(1)
+    flat: n.Expr = offset
+    step: n.Expr = build.const(1)
     for i, d in zip(reversed(first), reversed(b.shape), strict=True):
         flat, step = build.add(flat, build.mul(i, step)), build.mul(step, d)
     index: list[n.Expr] = []

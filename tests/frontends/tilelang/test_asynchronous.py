@@ -93,7 +93,7 @@ def squared(x):
     var = tirx.Var("x", "float32")
     return tirx.Let(var, BOUND, var * var)
 @T.prim_func
-def kernel(X: T.Tensor((32,), "float32"), Y: T.Tensor((32,), "float32"), Z: T.Tensor((32,), "int32")):
+def kernel(X: T.Tensor([32], "float32"), Y: T.Tensor([32], "float32"), Z: T.Tensor([32], "int32")):
     with T.Kernel(1, threads=32) as b:
         t = T.get_thread_binding()
         Y[t] = squared(X[t] + 1.0)
@@ -134,7 +134,7 @@ def test_a_barrier_of_the_grid_in_a_branch_stays_in_its_kernel(tmp_path: Path) -
     assert "T.sync_grid()" in text and same_program(program, TileLangFrontend().parse_text(tmp_path / "again.py", text, "kernel"))
     x = np.arange(512, dtype=np.float32)
     given = {"X": x, "Part": np.zeros(4, np.float32), "Y": np.zeros_like(x)}
-    binding = Binding(metas={"parts": 4, "n": 512}, tensors={"X": Tensor((512,), "f32"), "Part": Tensor((4,), "f32"), "Y": Tensor((512,), "f32")})
+    binding = Binding(metas={"parts": 4, "n": 512}, tensors={"X": Tensor([512], "f32"), "Part": Tensor([4], "f32"), "Y": Tensor([512], "f32")})
     result = run(bound(file, binding), given, mode="check")
     assert [str(f) for f in result.findings if f.severity == "error"] == []
     assert (result.outputs["Y"].reshape(4, 128) == x.reshape(4, 128) + x.reshape(4, 128)[[1, 2, 3, 0], :1]).all()
@@ -144,7 +144,7 @@ def test_a_barrier_of_the_grid_in_a_branch_stays_in_its_kernel(tmp_path: Path) -
 
 def test_a_grid_of_which_some_threads_do_not_come_to_its_barrier_is_stuck(tmp_path: Path) -> None:
     source = MEETING.replace("if parts > 1", "if p > 0").replace("MEET", "T.sync_grid()")
-    binding = Binding(metas={"parts": 4, "n": 512}, tensors={"X": Tensor((512,), "f32"), "Part": Tensor((4,), "f32"), "Y": Tensor((512,), "f32")})
+    binding = Binding(metas={"parts": 4, "n": 512}, tensors={"X": Tensor([512], "f32"), "Part": Tensor([4], "f32"), "Y": Tensor([512], "f32")})
     x = np.arange(512, dtype=np.float32)
     found = run(bound(written(tmp_path, source), binding), {"X": x, "Part": np.zeros(4, np.float32), "Y": np.zeros_like(x)}, mode="check").findings
     assert any(f.id == "KIR-I020" for f in found)
@@ -153,7 +153,7 @@ def test_a_grid_of_which_some_threads_do_not_come_to_its_barrier_is_stuck(tmp_pa
 def test_rows_of_a_fragment_that_are_each_threads_own_are_arrays_of_the_threads(tmp_path: Path) -> None:
     source = """
 @T.prim_func
-def kernel(X: T.Tensor((128,), "float32"), Y: T.Tensor((128,), "float32")):
+def kernel(X: T.Tensor([128], "float32"), Y: T.Tensor([128], "float32")):
     with T.Kernel(1, threads=32) as b:
         t = T.get_thread_binding()
         held = T.alloc_local((4,), "float32")
@@ -175,7 +175,7 @@ def kernel(X: T.Tensor((128,), "float32"), Y: T.Tensor((128,), "float32")):
 def test_shared_memory_that_is_read_beside_a_condition_is_read_so_again(tmp_path: Path) -> None:
     file = written(tmp_path, """
 @T.prim_func
-def kernel(X: T.Tensor((32,), "float32"), Y: T.Tensor((32,), "float32"), k: T.int32):
+def kernel(X: T.Tensor([32], "float32"), Y: T.Tensor([32], "float32"), k: T.int32):
     with T.Kernel(1, threads=32) as b:
         t = T.get_thread_binding()
         held = T.alloc_shared((33,), "float32")
