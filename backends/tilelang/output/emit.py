@@ -60,7 +60,7 @@ def write(program: n.Program) -> Written:
     top = spelled(k.name for k in said.kernels)
     factories: dict[str, str] = {}
     imports: set[str] = set()
-    whole = generic and len(said.kernels) > 1
+    whole = generic and (len(said.kernels) > 1 or bool(said.workspaces))
     parts: list[tuple[n.Kernel, Expressions, Statements]] = []
     for k in said.kernels:
         params = parameters(said, k) if not whole else [*said.params]
@@ -117,7 +117,7 @@ def _factory(p: n.Program, parts: Sequence[tuple[n.Kernel, Expressions, Statemen
     try:
         tensors = ", ".join(f"{to.names[q.name]}: {_annotation(q, to)}" for q in params if not is_size(q))
         body.put(f"def {inner}({tensors}):", 1, None)
-        for w in p.workspaces if len(parts) > 1 else ():
+        for w in p.workspaces if generic else ():
             shape = ", ".join(to.text(d) for d in w.buffer.shape)
             body.put(f"{to.names[w.buffer.name]} = T.alloc_global(({shape}{',' if len(w.buffer.shape) == 1 else ''}), {to.dtype(w.buffer.dtype)})", 2, None)
     except KirError as refused:

@@ -458,6 +458,8 @@ class Statements:
         match call.fn:
             case "barrier":
                 self.put("T.sync_threads()", depth, path)
+            case "grid_barrier":
+                self.put("T.sync_grid()", depth, path)
             case "async_commit":
                 self.put("T.ptx_commit_group()", depth, path)
             case "print" if len(args) <= 1 and len(attrs) == 1:
