@@ -30,9 +30,11 @@ from ..values.values import (
     Num,
     Open,
     Place,
+    Raised,
     Scope,
     Signature,
     Table,
+    Text,
     TypeOf,
     Unknown,
     Value,
@@ -40,7 +42,7 @@ from ..values.values import (
     is_known,
     is_number,
 )
-from .classes import fields_of, inherited, initializer
+from .classes import fields_of, inherited, initializer, is_enumeration, members
 from .iteration import iterated
 from .python_functions import LIBRARY, python_function
 
@@ -111,6 +113,8 @@ def _cast(r: Reader, fn: TypeOf, given: Signature) -> Value:
 
 
 def _made(r: Reader, fn: Class, given: Signature) -> Value:
+    if is_enumeration(r, fn) and len(given.args) == 1 and not given.named:
+        return _member(r, fn, given.args[0])
     made = initializer(r, fn)
     if made is not None:
         owner = Instance(fn, {})
@@ -129,6 +133,18 @@ def _made(r: Reader, fn: Class, given: Signature) -> Value:
         else:
             raise NotUnderstood(f"an object of '{fn.node.name.value}' without its '{name}'")
     return Instance(fn, out)
+
+
+def _member(r: Reader, of: Class, value: Value) -> Value:
+    """The member of an enumeration with a value, which stands for it."""
+    value, values = r.settled(value), members(r, of)
+    if isinstance(value, (Text, Open)):
+        r.choices.setdefault(value.name, []).extend(values)
+    elif not is_known(value):
+        raise NotUnderstood(f"the member of '{of.node.name.value}' that is {describe(value)}")
+    elif value not in values:
+        raise Raised(f"{value!r} is no value of '{of.node.name.value}'", (), r.out.origin)
+    return value
 
 
 def _method(r: Reader, fn: Method, given: Signature) -> Value:

@@ -42,6 +42,7 @@ from ..values.values import (
     tensor_type,
 )
 from . import classes, lookup, operators
+from .iteration import listed
 
 
 def attribute_reference(r: Reader, scope: Scope, e: cst.Attribute) -> Value:
@@ -76,6 +77,8 @@ def attribute(r: Reader, owner: Value, name: str) -> Value:
             return TypeOf(dtype_of(owner.expr.type))
         case TensorType() if name == "shape":
             return Items(owner.shape)
+        case str() | Text() if name == "value":  # of a member of an enumeration: a text has none
+            return owner
         case TypeOf() if name in ("bits", "bytes", "itemsize"):
             return _width(owner, name)
         case TypeOf() if name == "lanes":
@@ -167,6 +170,10 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
             return item_of_open(r, owner, int(str(r.settled(index[0]))))
         case Open() if owner.kind == "asked":
             return owner
+        case Open() if (items := r.given_items(owner)):
+            return _item(r, Items(items), index)
+        case Open():
+            raise NotUnderstood(f"a subscript of {describe(owner)}{listed(r, owner)}")
         case Builtin(name="tilelang.language.Tensor" | "tilelang.language.StridedTensor"):
             return tensor_type(index)
         case Builtin():

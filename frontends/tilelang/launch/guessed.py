@@ -22,18 +22,22 @@ from ..values.names import DTYPES
 from ..values.values import Items, TypeOf, Value
 from .host_code import allocated_extents, keyword_extents, made_of, tensor_extents, unrolled_extents
 
-USUAL = (64, 1024)
+USUAL = (64, 1024, 32_768)
 """Numbers for an extent of which nothing is said, one after the other."""
 SHORT, THREADS = 2, 128
 """How long a list is, how large each of its elements, a cluster and a pipeline; threads of a CTA."""
 FEW_OF = ("stage", "warp", "cluster", "split", "slot", "depth", "unroll")
 """What names of numbers speak of of which there are few."""
+BYTES_OF = ("itemsize", "item_size", "element_size", "elem_size")
+"""What names of the bytes of an element hold."""
 TRIED = (64, 128, 32, 16, 8, 256, 4, 2, 1, 512, 1024)
 """Numbers that are tried for a condition to hold."""
 CHANGED = ("int", "bool", "any")
 """Kinds of metas that are changed for conditions to hold."""
 MOST_FILES, MOST_BYTES = 12, 400_000
 """Files beside a kernel that are looked through, and how large they may be."""
+MOST_STEPS = 10_000
+"""Statements of the source that are followed, at most, before no more values are tried."""
 ALIKE = 3
 """Names that a call or a signature of something else must share with a factory to be taken for one of its."""
 Said = dict[str, Value]
@@ -53,13 +57,14 @@ class Guess:
 class Asked:
     """What reading a function asks of the binding: conditions that are `needed` for it to be reached, by checks of its factory and by branches that leave
     before; `lists` whose elements are looked at, each with how many (0: all, however many there are); `choices` that texts and dtypes are compared with;
-    and metas that are `answered` once the others are known."""
+    metas that are `answered` once the others are known; and how many statements of the source were followed."""
 
     needed: list[n.Expr] = field(default_factory=list)
     lists: dict[str, int] = field(default_factory=dict)
     choices: dict[str, list[Value]] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
     metas: dict[str, n.Meta] = field(default_factory=dict)
+    steps: int = 0
 
 
 def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionDef, asked: Asked) -> Iterator[Guess]:
@@ -85,6 +90,8 @@ def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionD
     open_ = tuple(x for x in whole if x in shapes)
     numbers = {**{x: SHORT for x in whole if any(word in x.lower() for word in FEW_OF)}, **dict.fromkeys(unrolled_extents(node), FEW),
                **dict.fromkeys(made_of(keyword_extents(node, "cluster_dims"), owners), SHORT), **{x: THREADS for x in whole if "threads" in x.lower()}}
+    width = next((v.dtype.bits // 8 for v in (*said.values(), *free.values()) if isinstance(v, TypeOf)), SHORT)
+    numbers |= {x: width for x in whole if any(word in x.lower() for word in BYTES_OF)}
     tried: list[tuple[Said, tuple[str, ...]]] = [(said, ()), ({**said, **free}, ())]
     for k, number in enumerate(USUAL):
         given = {**said, **free, **{x: numbers.get(x, number) for x in whole}}
@@ -128,6 +135,8 @@ def _of_kind(m: n.Meta, choices: Sequence[Value]) -> Value:
         return None
     usual = TypeOf(DTYPES["float32" if m.name.startswith("acc") else "float16"])
     own = [x for x in choices if isinstance(x, TypeOf) == (m.kind == "dtype")]
+    if m.kind == "dtype":
+        own += [TypeOf(DTYPES[x]) for x in choices if isinstance(x, str) and x in DTYPES]
     if m.kind == "dtype":
         return usual if usual in own or not own else own[0]
     return False if m.kind == "bool" else own[0] if own and m.kind in ("str", "any") else "float16" if m.kind == "str" and not own else None

@@ -67,6 +67,7 @@ def read_kernel(
         questions.update(r.questions)
     if asked is not None:
         asked.needed += r.assumed
+        asked.steps += r.steps
         asked.lists.update(r.lists)
         asked.choices.update(r.choices)
         asked.answered |= {k for k, key in r.questions.items() if key.startswith(OWN)}

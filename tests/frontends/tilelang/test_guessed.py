@@ -68,17 +68,17 @@ def test_threads_come_from_a_table_beside_the_kernel(tmp_path: Path) -> None:
     assert record["state"] == "equal" and {"block", "threads"}.isdisjoint(record["guessed"])
 
 
-def test_what_nothing_says_is_guessed_so_that_the_factory_makes_the_kernel(tmp_path: Path) -> None:
+def test_what_nothing_says_is_guessed_and_the_rest_stays_open(tmp_path: Path) -> None:
     file = written(tmp_path, ROLES.replace('SETTINGS = {"block": 32, "threads": 160}', ""))
     made, said = list(guesses(file))[-1]
     values = {m.name: m.default for m in made.metas}
-    assert {"block", "threads", "dim", "wide"} <= set(said)
-    assert values["wide"] is False  # or it is the other function
-    assert isinstance(values["threads"], int) and 128 < values["threads"] <= 1024 or opaque(made)
+    assert {"block", "threads"} <= set(said) and values["wide"] is False  # or it is the other function
+    assert opaque(made) == [] and [values[x] for x in ("rows", "dim")] == [None, None]
 
 
 def test_a_factory_that_makes_no_kernel_is_not_read_by_guessing(tmp_path: Path) -> None:
-    file = written(tmp_path, ROLES.replace("dim % 48 != 0", "dim >= 0 or rows >= 0"))
+    """No CTA has that many threads: nothing is found for which the factory's own check holds."""
+    file = written(tmp_path, ROLES.replace("consumers = 128", "consumers = 128\n        if threads < 4096:\n            raise ValueError(threads)"))
     assert all(opaque(made) for made, _ in guesses(file))
 
 
@@ -128,7 +128,7 @@ def factory(rows, extents, dtype):
     return kernel
 """)
     assert any("extents_0, extents_1" in reason for reason in opaque(read(file)))
-    made, said = next(each for each in guesses(file) if not opaque(each[0]))
+    _, said = next(each for each in guesses(file) if not opaque(each[0]))
     assert {"extents_0", "extents_1"} <= set(said)
 
 
@@ -151,7 +151,7 @@ def factory(rows, dtype, kind):
     return kernel
 """)
     assert opaque(read(file))
-    made, said = next(each for each in guesses(file) if not opaque(each[0]))
+    _, said = next(each for each in guesses(file) if not opaque(each[0]))
     assert {"dtype", "kind"} <= set(said)
 
 
