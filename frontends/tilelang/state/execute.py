@@ -22,7 +22,6 @@ from .handlers import Rest
 from .reader import Reader, Undecided
 from .static_branches import Found, Way, both_ways
 
-
 MOST_STEPS = 12_000
 """Statements that are read for one kernel, at most: each as often as it is reached another way."""
 
