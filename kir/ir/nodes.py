@@ -286,7 +286,7 @@ class Store(Stmt):
 
 @node
 class Copy(Stmt):
-    """Moves a region to a region of the same shape and dtype. `via`: `plain`, `vector(n)`, `cp_async`, `bulk`, `tma`, or
+    """Moves a region to a region of the same shape and dtype. `via`: `plain`, `vector(n)` (`vector` where the binding decides n), `cp_async`, `bulk`, `tma`, or
     `ldmatrix`, `stmatrix` between shared memory and a fragment. Synchronous, unless `signal` names an mbarrier that it completes on or
     `grouped` leaves it to a commit group."""
 

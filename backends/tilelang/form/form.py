@@ -22,6 +22,7 @@ from kir.ir.types import F32, I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, names_read, statements, substitute, substitute_buffers, transform, walk
 from kir.rewrite.match.local_buffers import is_left
 
+from ..spelling.cuda_functions import is_loaded
 from ..spelling.layouts import said
 from .aliases import read_where_they_lie
 from .awaited import awaited
@@ -473,7 +474,7 @@ def _zero(d: DType) -> n.Expr:
 
 def _checked(e: n.Load) -> n.Load:
     """A load as TileLang makes it: zero outside of a tensor."""
-    if e.at.buffer.space != "global":
+    if e.at.buffer.space != "global" or is_loaded(e):
         return e
     return replace(e, clip=True, other=_zero(e.at.buffer.dtype) if e.other is None and e.mask is None else e.other)
 

@@ -24,6 +24,7 @@ from ..form.form import distributed_arrays, prepared
 from ..form.origins import marked
 from ..form.reducers import sums_of
 from ..form.roles import cleared
+from ..spelling.cuda_functions import functions
 from ..spelling.expressions import Expressions, refuse
 from ..spelling.names import PYTHON, TAKEN, fresh, spelled
 from .counted_between_roles import counted_between_roles
@@ -146,10 +147,8 @@ def _kernel(k: n.Kernel, body: Statements, configs: Mapping[str, n.Attr]) -> Non
 
 def _sources(k: n.Kernel) -> list[str]:
     """CUDA source in front of the kernel, of what it does that TileLang cannot say."""
-    levels = {dict(x.attrs).get("level", 2) for x in walk(k) if isinstance(x, n.Call) and x.fn == "prefetch"}
-    parts = [f"__device__ __forceinline__ int kir_prefetch_l{level}(const void* at) {{ asm volatile(\"prefetch.global.L{level} [%0];\" "
-             f": : \"l\"(__cvta_generic_to_global(at)) : \"memory\"); return 0; }}" for level in sorted(levels, key=str)]
-    return [f"T.import_source({part!r})" for part in parts]
+    text = "\n".join([*functions(k), ""])  # TileLang's own directives follow
+    return [f"T.import_source({text!r})"] if text else []
 
 
 def _meta(m: n.Meta, to: Expressions) -> str:

@@ -18,6 +18,7 @@ from kir.surface import StatementPath
 from ..._wrap import wrapped
 from ..form.origins import At
 from ..form.reducers import adds, fills, is_named_sum, reads
+from ..spelling.cuda_functions import begin, is_moved, moving
 from ..spelling.expressions import AXIS, UNARY, Expressions, refuse
 from ..spelling.layouts import annotation
 from ..spelling.names import fresh
@@ -205,6 +206,9 @@ class Statements:
                     self.put(text, depth + deeper, path)
             case n.Copy(via="cp_async", grouped=True, signal=None) if self.in_thread:
                 self.put(self._own_copy(s), depth, path)
+            case n.Copy() if self.in_thread and is_moved(s):
+                to_, from_ = (to.place(begin(at)) for at in (s.dst, s.src.at))
+                self.put(f'T.call_extern("handle", "{moving(s)}", T.address_of({to_}), T.address_of({from_}))', depth, path)
             case n.Copy():
                 self.put(self.tiles.copied(s), depth, path)
             case n.Mma():
@@ -279,6 +283,9 @@ class Statements:
 
     def _value(self, e: n.Expr) -> str:
         """What gets a name: an expression, or what an element held before an atomic operation."""
+        if isinstance(e, n.Call) and e.fn == "atomic_load" and e.of is None and _at_gpu(e):
+            assert isinstance(e.args[0], n.Region)
+            return f'T.atomic_load({self.to.place(e.args[0])}, memory_order="{dict(e.attrs).get("order", "relaxed")}")'
         if not (isinstance(e, n.Call) and e.fn in ("atomic_add", "atomic_max", "atomic_min") and e.of is None):
             return self.to.text(e)
         at, value, *mask = e.args
@@ -369,7 +376,7 @@ class Statements:
                 head = f"T.Pipelined({bounds}{stages}{lists})"
             case "unroll":
                 known = {"factor"}
-                factor = f", unroll_factor={attrs['factor']}" if "factor" in attrs else ""
+                factor = f", unroll_factor={to.option(attrs['factor'])}" if "factor" in attrs else ""
                 head = f"T.unroll({bounds}{factor})"
             case "vectorize":
                 known, head = set[str](), f"T.vectorized({bounds})"
@@ -470,10 +477,21 @@ class Statements:
             case "atomic_add" | "atomic_max" | "atomic_min":
                 for text, deeper in self.tiles.atomic(call):
                     self.put(text, depth + deeper, path)
+            case "atomic_store" if _at_gpu(call):
+                at = call.args[0]
+                assert isinstance(at, n.Region)
+                self.put(f'T.atomic_store({to.place(at)}, {to.text(args[0])}, memory_order="{attrs.get("order", "relaxed")}")', depth, path)
+            case "fence" if attrs.get("scope") == "gpu":
+                self.put('T.call_extern("handle", "__threadfence")', depth, path)
             case "fence_async":
                 self.put("T.fence_proxy_async()", depth, path)
             case "bulk_wait":
                 self.put(f"T.tma_store_wait({to.text(args[0])}{'' if attrs.get('read') else ', read=False'})", depth, path)
+            case "register_fence":
+                acc = call.args[0]
+                assert isinstance(acc, n.Region)
+                count = f", num_regs={to.text(args[0])}" if args else ""
+                self.put(f"T.warpgroup_fence_operand({to.names[acc.buffer.name]}{count})", depth, path)
             case "wgmma_wait":
                 self.put(f"T.wait_wgmma({to.text(args[0])})", depth, path)
             case "grid_dependency_wait":
@@ -483,7 +501,7 @@ class Statements:
             case "prefetch":
                 at = call.args[0]
                 assert isinstance(at, n.Region)
-                place = to.place(build.region(at.buffer, *(i.lo if isinstance(i, n.Span) else i for i in at.index)))
+                place = to.place(begin(at))
                 name = f"kir_prefetch_l{attrs.get('level', 2)}"
                 self.put(f'T.call_extern("int32", "{name}", T.address_of({place}))', depth, path)
             case fn if fn in _POINTLESS:
@@ -496,6 +514,11 @@ class Statements:
         at = call.args[0]
         assert isinstance(at, n.Region)
         return self.to.place(at)
+
+
+def _at_gpu(e: n.Call) -> bool:
+    """Whether an access of one element is seen by all threads of the GPU, as TileLang's are."""
+    return dict(e.attrs).get("scope", "gpu") == "gpu" and isinstance(e.args[0], n.Region) and not isinstance(e.args[0].type, TileType)
 
 
 def _together(roles: tuple[n.Role, ...]) -> list[list[n.Role]]:

@@ -31,6 +31,8 @@ _SCANNED_BY = (32, 64, 128, 256, 512, 1024)
 AXES = ("i", "j", "k", "l", "m", "n")
 Lines = list[tuple[str, int]]
 """Texts with how much deeper than the statement they stand."""
+_OF_TMA = frozenset({"eviction_policy", "cluster_mask", "leader_scope_threads"})
+"""Options of `T.tma_copy`."""
 
 
 def _never_one(a: n.Expr | n.Span, b: n.Expr | n.Span) -> bool:
@@ -276,9 +278,11 @@ class Tiles:
 
     def moved(self, word: str, s: n.Copy, more: str = "") -> str:
         """A copy that its own program waits for."""
-        if s.mask is not None or s.src.mask is not None or s.attrs or s.src.cache:
-            raise refuse("KIR-B301", f"{word} has no mask and no options", "a copy without them")
-        return f"{word}({self.source(s.src, s.dst)}, {self.target(s)}{more})"
+        options = dict(s.attrs)
+        if s.mask is not None or s.src.mask is not None or s.src.cache or (options and (word != "T.tma_copy" or set(options) - _OF_TMA)):
+            raise refuse("KIR-B301", f"{word} has no mask and no such options", "a copy without them")
+        said = "".join(f", {k}={repr(v) if k == 'eviction_policy' else self.to.option(v)}" for k, v in options.items())
+        return f"{word}({self.source(s.src, s.dst)}, {self.target(s)}{more}{said})"
 
     def pixels(self, s: n.Copy, of: Pixels) -> str:
         """`T.im2col(image, tile, row of tiles, column of tiles, taps, stride, dilation, zeros around)`, which its own program waits for."""

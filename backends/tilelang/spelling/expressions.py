@@ -21,6 +21,7 @@ from kir.ir.types import DTYPES as DTYPES_OF
 from kir.ir.types import F16, F32, F64, I32, U32, DType, TileType, dtype_of, mention, promote, symbolic
 from kir.ir.visit import names_read, walk
 
+from .cuda_functions import is_loaded, loading
 from .dtype_terms import NoTerm, asked, is_compound, term_text
 from .names import TAKEN
 
@@ -247,6 +248,8 @@ class Expressions:
 
     # ----------------------------------------------------------------------------------------------------------------- memory
     def _load(self, e: n.Load) -> str:
+        if is_loaded(e):
+            return f'T.call_extern({self.dtype(e.at.buffer.dtype)}, "{loading(e)}", T.address_of({self.place(e.at)}))'
         if e.cache:
             raise refuse("KIR-B008", f"TileLang has no cache policy on a load ('{e.cache}')", needs="a copy with an eviction policy")
         if e.mask is not None and not self._guarded(e.mask):

@@ -117,6 +117,11 @@ def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
     return arithmetic.binary(op, a, b, r.run)
 
 
+def is_text(r: Reader, v: Open | Text, text: str) -> bool | n.Expr:
+    """Whether a value of the binding is a text: known, or a condition."""
+    return _equal(r, v, text)
+
+
 def _equality(r: Reader, op: str, a: Value, b: Value) -> Value:
     found = _equal(r, a, b)
     if isinstance(found, bool):

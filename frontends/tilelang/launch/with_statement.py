@@ -16,7 +16,7 @@ from ..state.reading_state import Part
 from ..syntax.control_flow import branch_returns
 from ..teams.grid_barrier import divided
 from ..values import arithmetic
-from ..values.values import Builtin, Frame, Function, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, describe
+from ..values.values import Builtin, Choice, Frame, Function, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, describe
 
 
 def with_statement(r: Reader, f: Frame, s: cst.With, rest: Rest) -> Returned | None:
@@ -36,7 +36,9 @@ def _with(r: Reader, f: Frame, s: cst.With) -> Returned | None:
         first, inner = s.items[0].with_changes(comma=cst.MaybeSentinel.DEFAULT), s.with_changes(items=s.items[1:])
         return _with(r, f, s.with_changes(items=[first], body=cst.IndentedBlock([inner])))
     item = s.items[0]
-    value = evaluate(r, f.scope, item.item)
+    value = r.settled(evaluate(r, f.scope, item.item))
+    if isinstance(value, Choice) and any(isinstance(x, (Launch, Choice)) for x in (value.a, value.b)):
+        raise Another(value.cond)  # a launch of one kind or of another
     if isinstance(value, Loop) and value.kind == "If":
         _branch(r, f, s, value)
         return None

@@ -91,8 +91,8 @@ def _named_number(r: Reader, name: str, value: Value) -> Value:
     """A number of the kernel under a name of its own."""
     if isinstance(value, Place) and (value.var or any(isinstance(i, n.Span) for i in value.index) or len(value.index) < len(value.buffer.shape)):
         return value
-    if isinstance(value, Place) and not r.launched:
-        return value
+    if not r.launched:
+        return value  # no statement stands before the launch
     return let(r, name, r.run(value))
 
 

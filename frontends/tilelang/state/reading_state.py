@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.rebuild.blocks import Blocks
 
 from ..._python.project import Module, Project
-from ..values.values import Changing, LayoutOf, SourceFunction, State, Value
+from ..values.values import Changing, LayoutOf, State, Value
 
 
 class Given(dict[str, Value]):
@@ -63,8 +63,6 @@ class ReadingState:
         self.sizes: dict[str, n.Param] = {}
         self.params: list[n.Param] = []
         self.assumed: list[n.Expr] = []
-        self.steps = 0
-        """Statements that have been read."""
         self.doubtful = 0
         """Branches around the statement at hand of which the host may know that they are not taken, by conditions within theirs."""
         self.branches: list[n.Expr] = []
@@ -97,6 +95,8 @@ class ReadingState:
         self.combiner: Value = None
         """What the all-reduce at hand puts two numbers together with."""
         self.depth = 0
+        self.steps = 0
+        """Statements of the source that were followed."""
         self.wanted = ""
         """The name that the statement at hand gives to what it declares."""
         self.born: set[str] = set()
@@ -124,8 +124,8 @@ class ReadingState:
         """Buffers of a branch that are declared before it, since what comes after might name them."""
         self.aliases: dict[str, str] = {}
         """For each view the buffer whose memory it names."""
-        self.sources: dict[str, SourceFunction] = {}
-        """Functions of the CUDA source in front of the kernel."""
+        self.sources: list[str] = []
+        """CUDA source in front of the kernel."""
         self.globals: dict[tuple[str, str], Value] = {}
         self.asking: set[tuple[str, str]] = set()
         self.calling: list[str] = []

@@ -69,8 +69,8 @@ class Taint:
                     if is_local(s.buffer) and self.touches(s.init):
                         self.buffers.add(s.buffer.name)
                 case n.View():
-                    if s.at.buffer.name in self.buffers:
-                        self.buffers.add(s.buffer.name)
+                    if is_local(s.at.buffer) and not self.buffers.isdisjoint((s.at.buffer.name, s.buffer.name)):  # one memory under two names
+                        self.buffers |= {s.at.buffer.name, s.buffer.name}
                 case n.Store():
                     if is_local(s.at.buffer) and (divergent or self.touches(s.at, s.value, s.mask)):
                         self.buffers.add(s.at.buffer.name)
@@ -137,6 +137,11 @@ class Taint:
         for block in blocks_of(s):
             for x in block:
                 yield from self.inside(x)
+
+    def of_one(self, s: n.Stmt) -> bool:
+        """Whether a statement holds nothing collective but what a single thread may do: asynchronous copies and their barriers."""
+        return not any(self.is_collective(x) and not (
+            (isinstance(x, n.Copy) and x.via in ("tma", "bulk")) or (isinstance(x, n.Eval) and x.call.fn in OF_ONE)) for x in self.inside(s))
 
     def is_collective(self, s: n.Stmt) -> bool:
         match s:

@@ -33,16 +33,6 @@ class Raised(Exception):
 
 
 @dataclass(frozen=True)
-class SourceFunction:
-    """A device function of CUDA source that is one asm statement: the text, each operand (inputs alone) as its constraint and the place of the parameter
-    that it is, and the number that is returned."""
-
-    text: str
-    operands: tuple[tuple[str, int], ...]
-    value: int | None
-
-
-@dataclass(frozen=True)
 class Num:
     """A number that depends on metas, sizes or memory: a scalar expression of the IR."""
 
@@ -169,6 +159,11 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Address(Place):
+    """Where a place begins, as a pointer: its element is not read."""
+
+
+@dataclass(frozen=True)
 class TensorType:
     """`T.Tensor(shape, dtype)`; strides in elements, or None."""
 
@@ -275,6 +270,13 @@ class Unknown:
     """What a statement binds that was not understood."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class Pieces(Unknown):
+    """A text that is put together from known ones and one that the binding decides, in order."""
+
+    parts: tuple[str | Open | Text, ...] = ()
 
 
 @dataclass(frozen=True)

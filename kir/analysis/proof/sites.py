@@ -23,7 +23,8 @@ SYNCHRONIZING = frozenset({"volatile", "relaxed", "acquire", "release", "cv", "w
 READ_ONLY_CACHES = frozenset({"nc", "ldg"})
 """Policies of loads through a cache that does not see what the same kernel writes (PTX ISA, "ld.global.nc")."""
 PRIVATE = frozenset({"register", "fragment"})
-QUIET = frozenset({"fence", "warp_sync", "set_registers", "nanosleep", "print", "prefetch", "prefetch_descriptor", "assume", "assertion", "trap"})
+QUIET = frozenset({"fence", "warp_sync", "set_registers", "nanosleep", "print", "prefetch", "prefetch_descriptor", "register_fence", "assume", "assertion",
+                   "trap"})
 """Calls that touch no memory that a hazard could be on, and order nothing that is relied on here."""
 GROUPS = frozenset({"async_commit", "async_wait", "bulk_commit", "bulk_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async",
                     "fence_mbar_init"})

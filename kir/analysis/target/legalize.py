@@ -235,7 +235,7 @@ def copy_refusal(s: n.Copy, level: str) -> str:
     where nothing is read, ldmatrix and stmatrix move 8 x 8 matrices of 16 bits."""
     kind, size = s.via.partition("(")[0], s.dst.buffer.dtype.bytes
     vector = dict(s.attrs).get("vector", 1)
-    if kind == "vector" and int(s.via[7:-1]) * size not in (2, 4, 8, 16):
+    if kind == "vector" and s.via[7:-1] and int(s.via[7:-1]) * size not in (2, 4, 8, 16):
         return f"no thread moves a vector of {int(s.via[7:-1]) * size} bytes at once"
     if kind == "cp_async":
         if "vector" in dict(s.attrs) and isinstance(vector, int) and vector * size not in (4, 8, 16):

@@ -15,7 +15,7 @@ from kir.ir.visit import blocks_of, children, statements
 
 Key = tuple[str, str]
 """A kernel and a name of its own, or `""` and the name of a parameter or a workspace."""
-_READS_ONLY = frozenset({"atomic_load", "ldmatrix", "prefetch"})
+_READS_ONLY = frozenset({"atomic_load", "ldmatrix", "prefetch", "register_fence"})
 """Calls with an effect that leave the places that they are given as they are."""
 
 

@@ -50,7 +50,7 @@ def is_term(v: n.Attr, metas: Container[str]) -> bool:
 
 
 _OF_TERMS = frozenset({"select", "is", "true", "false", "not", "and", "or", "eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "floordiv", "mod",
-                       "min", "max", "ceildiv", "dtype_is"})
+                       "min", "max", "ceildiv", "dtype_is", "None"})
 
 
 def same_type(a: Type, b: Type) -> bool:

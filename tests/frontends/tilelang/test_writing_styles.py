@@ -554,9 +554,9 @@ def test_functions_of_cuda_source_that_are_one_asm_are_read_and_written(tmp_path
     text = backend("tilelang").emit(program).text
     assert "T.import_source(" in text and "kir_prefetch_l2" in text and '"__expf"' in text and "scale[()]" in text
     assert same_program(program, TileLangFrontend().parse_text(tmp_path / "again.py", text, "kernel"))
-    for old, new, why in (("    return 0;", "    for (;;) {}", "CUDA source that is put in front"), ("prefetch.global.L2 [%0]", "bra NEXT", "inline asm"),
-                          (': : "l"(__cvta', ': "=r"(out) : "l"(__cvta', "CUDA source that is put in front"),
-                          ('"ahead", T', '"other", T', "a function of CUDA source")):
+    for old, new, why in (("    return 0;", "    for (;;) {}", "ends without a result"), ("prefetch.global.L2 [%0]", "bra NEXT", "inline PTX: 'bra'"),
+                          (': : "l"(__cvta', ': "=r"(out) : "l"(__cvta', "'out', which is not declared"),
+                          ('"ahead", T', '"other", T', "'other', which is not declared")):
         assert any(why in reason for reason in opaque(read(written(tmp_path, HINTED.replace(old, new))))), new
 
 

@@ -16,20 +16,38 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, canonical, rename
 from kir.ir.printer import expr_text
-from kir.ir.types import BOOL, DTYPES, I32, I64, dtype_of, shape_of
+from kir.ir.types import BOOL, DTYPES, I32, I64, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, once, statements, substitute, transform, walk
 from kir.learning.corpus.roundtrip.same_values import worked_out_once
 from kir.learning.corpus.roundtrip.settled_terms import Terms
 
 
 def same_program(a: n.Program, b: n.Program) -> bool:
-    """Whether two generic programs are the same, in the sense above, or the second has zeros where the first leaves poison."""
+    """Whether two generic programs are the same, in the sense above, or the second has zeros where the first leaves poison, and keeps to the edges of tensors
+    where the first leaves them."""
     return any(_same(a, b, by_content) for by_content in (True, False))
 
 
 def _same(a: n.Program, b: n.Program, by_content: bool) -> bool:
     one, other = settled(a, by_content), settled(b, by_content)
-    return one == other or ((filled := both_arms(a)) is not a and settled(filled, by_content) == other)
+    if one == other:
+        return True
+    filled = both_arms(a)
+    return any(each is not a and settled(each, by_content) == other for each in (filled, _clipped(a), _clipped(filled)))
+
+
+def _clipped(p: n.Program) -> n.Program:
+    """The program with each element of a tensor that is read or written under no condition of its own kept to the edges of the tensor: it does the same where
+    the program is right, and leaves alone what lies outside."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, (n.Load, n.Store)) and not new.clip and new.mask is None and not new.cache and new.at.buffer.space == "global" and new.at.index and (
+                not isinstance(new.at.type, TileType)):
+            d = new.at.buffer.dtype
+            zero = build.cast(build.const(0), d) if d.is_symbolic else build.const(0 if d.is_integer else False if d.is_bool else 0.0, d)
+            return replace(new, clip=True) if isinstance(new, n.Store) else replace(new, clip=True, other=zero)
+        return new
+    made: n.Program = transform(p, leave)
+    return made
 
 
 def settled(p: n.Program, by_content: bool = True) -> n.Program:
