@@ -186,7 +186,8 @@ class Statements:
                 used.add(name)
                 return n.Var(f"{AXIS}{name}", I32)
             return axis
-        loops = together(rest, axes, self.tiles.aliases.may_be_one)
+        aliases = self.tiles.aliases
+        loops = together(rest, axes, lambda a, b: a == b or aliases is None or aliases.may_be_one(a, b))
         for found in loops:
             self.tiles.fits([d for _, d in found.axes], "what is worked out element by element")
             before = self.to.names
@@ -297,11 +298,15 @@ class Statements:
         if not (isinstance(e, n.Call) and e.fn in ("atomic_add", "atomic_max", "atomic_min") and e.of is None):
             return self.to.text(e)
         at, value, *mask = e.args
-        attrs = {k: v for k, v in e.attrs if (k, v) not in (("order", "relaxed"), ("scope", "gpu"))}
-        if mask or attrs or not isinstance(at, n.Region) or not isinstance(value, n.Expr) or isinstance(at.type, TileType):
+        attrs = dict(e.attrs)
+        order, scope = attrs.pop("order", "relaxed"), attrs.pop("scope", "gpu")
+        if mask or not isinstance(at, n.Region) or not isinstance(value, n.Expr) or isinstance(at.type, TileType):
             raise refuse("KIR-B008", f"TileLang has no {e.fn} under a mask whose old value is used", "a branch around it")
+        if attrs or scope != "gpu":
+            raise refuse("KIR-B008", f"TileLang has no {e.fn} in the scope '{scope}'", "one of the GPU")
         self.tiles.ordered(e)
-        return f"T.{e.fn}({self.to.place(at)}, {self.to.text(value)}, return_prev=True)"
+        shown = "" if order == "relaxed" else f', memory_order="{order}"'
+        return f"T.{e.fn}({self.to.place(at)}, {self.to.text(value)}{shown}, return_prev=True)"
 
     def _own_copy(self, s: n.Copy) -> str:
         """A thread's asynchronous copy of neighbors."""
