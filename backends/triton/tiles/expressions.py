@@ -397,6 +397,9 @@ class Expressions:
         waits = {"grid_dependency_wait": "gdc_wait", "grid_dependency_launch": "gdc_launch_dependents"}
         if e.fn in waits and e.of is None:
             return f"tl.extra.cuda.{waits[e.fn]}()"
+        if e.fn == "fence" and e.of is None:  # an asm has a result, which nothing uses
+            text = f"fence.sc.{dict(e.attrs).get('scope', 'gpu')}; mov.u32 $0, 0;"
+            return f'tl.inline_asm_elementwise("{text}", "=r", [], dtype=tl.int32, is_pure=False, pack=1)'
         if e.fn == "pack" and (asm := packed(e)) is not None:
             operands = ", ".join(map(self.tensor, asm.operands))
             text = f'tl.inline_asm_elementwise("{asm.text}", "{asm.constraints}", [{operands}], dtype={asm.result}, is_pure=True, pack={asm.pack})'

@@ -97,9 +97,10 @@ def _effects(r: State, read: _Reading, tiles: Sequence[n.Expr]) -> list[Value]:
         if not (isinstance(s, n.Eval) and not s.call.args) or tiles:
             raise NotUnderstood("an inline asm with effects for each element")
         r.out.emit(s)
-    if any(o is not None for o in read.meaning.outputs):
+    outputs = read.meaning.outputs
+    if len(outputs) != len(read.results) or any(o is not None and not isinstance(o, n.Const) for o in outputs):
         raise NotUnderstood("an inline asm with effects and a value")
-    return [Unknown("asm leaves it undefined")] * len(read.results)
+    return [Unknown("asm leaves it undefined") if o is None else Run(_typed(o, dtype)) for o, dtype in zip(outputs, read.results, strict=True)]
 
 
 class _Reading:
