@@ -32,7 +32,7 @@ def aligned(x, y):
 
 @triton.jit
 def narrow(x, y):
-    tl.store(y, x.to(tl.int32))
+    tl.store(y, x.to(tl.int32) + tl.load(x))
 """
 
 
@@ -80,8 +80,8 @@ def low(x, y, B: tl.constexpr):
 @triton.jit
 def widened(x, y, B: tl.constexpr):
     at = tl.arange(0, B)
-    a, b = tl.inline_asm_elementwise("{ .reg .b8 q, r, s, t; .reg .b32 p; mov.b32 {q, r, s, t}, $2; cvt.rn.f16x2.e2m1x2 p, q; mov.b32 {$0, $1}, p; }", "=h,=h,r",
-                                     [tl.load(x + at).to(tl.int32)], dtype=(tl.float16, tl.float16), is_pure=True, pack=1)
+    a, b = tl.inline_asm_elementwise("{ .reg .b8 q, r, s, t; .reg .b32 p; mov.b32 {q, r, s, t}, $2; cvt.rn.f16x2.e2m1x2 p, q; mov.b32 {$0, $1}, p; }",
+                                     "=h,=h,r", [tl.load(x + at).to(tl.int32)], dtype=(tl.float16, tl.float16), is_pure=True, pack=1)
     tl.store(y + at, a + b)
 """
 

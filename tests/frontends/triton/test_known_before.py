@@ -22,7 +22,7 @@ OP = f"add{'.'}f{WIDTH:d}"
 @triton.jit
 def asm(x, STEP: tl.constexpr):
     word: tl.constexpr = "mul" if STEP == 1 else "add"
-    return tl.inline_asm_elementwise(f"{{\\n .reg .f32 t;\\n {OP} t, $1, $1; " f"{word}.f32 $0, t, $1;\\n}}", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(f"{{\\n .reg .f32 t;\\n {OP} t, $1, $1; " f"{word}.f32 $0, t, $1;\\n}}", "=f,f", [x], tl.float32, True, 1)
 
 @triton.jit
 def kernel(x, y, B: tl.constexpr, STEP: tl.constexpr):
