@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kir.ir import nodes as n
 from tests.frontends.reading import opaque
-from tests.frontends.triton.reading import read, written_back
+from tests.frontends.triton.reading import execute, read, written_back
 
 THERE = """
 @triton.jit
@@ -92,5 +93,12 @@ def test_boxes_arms_and_low_bytes_are_written_back(tmp_path: Path, kernel: str) 
     assert {"kernel": "make_tensor_descriptor", "turned": "x.shape", "low": "cvt.rn.satfinite.e2m1x2.f32"}[kernel] in text
 
 
-def test_elements_of_less_than_a_byte_are_refused_one_by_one(tmp_path: Path) -> None:
-    assert "elements of less than a byte, each by itself" in opaque(read(tmp_path, BOXES, "widened"))
+def test_elements_of_four_bits_are_read_one_by_one(tmp_path: Path) -> None:
+    values = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+    codes = np.arange(256, dtype=np.int32)
+    out = execute(tmp_path, BOXES, {"x": codes, "y": np.zeros(256, np.float32)}, metas={"B": 256}, kernel="widened")
+    signed = [*values, *(-v for v in values)]
+    assert out["y"].tolist() == [signed[c & 15] + signed[c >> 4] for c in codes]
+    assert written_back(tmp_path, BOXES, "widened").count("cvt.rn.f16x2.e2m1x2") == 2
+    assert "the bits of i32 as f8e4m3" in opaque(read(tmp_path, BOXES.replace("tl.store(y + at, a + b)", "tl.store(y + at, at.to(tl.float8e4nv, bitcast=True))"),
+                                                      "widened"))
