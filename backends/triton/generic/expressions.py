@@ -14,6 +14,7 @@ from kir.ir.visit import walk
 
 from ..tiles.expressions import _COMPARISONS, _INFIX, ATOM, COMBINES, COMPARE, OR, PRODUCT, SCANNED, UNARY, Expressions, dims, literal, refuse
 from ..tiles.memory import Memory
+from ..tiles.packed import nibble
 from .dtype_terms import QUESTIONS, Terms
 
 _PROMOTING = frozenset({"add", "sub", "mul", "and", "or", "xor", "tdiv", "trem", "floordiv", "mod"})
@@ -180,7 +181,7 @@ class GenericExpressions(Expressions):
     def _cast(self, e: n.Cast) -> str:
         """Scalars are converted by a function: an argument that is 1, and what metas make, are numbers of Python without methods."""
         options = {"rn": "", "bits": ", bitcast=True"}.get(e.rounding)
-        if options is None or isinstance(e.x.type, TileType):
+        if options is None or isinstance(e.x.type, TileType) or nibble(e) is not None:
             return super()._cast(e)
         dtype = self.terms.constant(e.dtype) if isinstance(e.x, n.Const) else self.dtype(e.dtype)
         return f"tl.cast({self.tensor(e.x)}, {dtype}{options})"
@@ -292,7 +293,7 @@ class GenericExpressions(Expressions):
 
 def unconverted(e: n.Expr, dtype: DType) -> n.Expr:
     """What a conversion to `dtype` was made of."""
-    return e.x if isinstance(e, n.Cast) and e.dtype == dtype and e.rounding == "rn" else e
+    return e.x if isinstance(e, n.Cast) and e.dtype == dtype and e.rounding == "rn" and nibble(e) is None else e
 
 
 def _natural(e: n.Expr, rule: Callable[[DType], DType] | None) -> n.Expr:

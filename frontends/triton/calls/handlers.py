@@ -199,7 +199,10 @@ def _cast(r: State, v: Value, to: Value, bitcast: Value = False, rounding: Value
             raise NotUnderstood(f"an address as {dtype}")
         v, bitcast = _address_of(r, v), False
     if bitcast is True:
-        return Run(build.cast(operators.run(v), dtype, "bits"))
+        e = operators.run(v)
+        if not (dtype.is_symbolic or dtype_of(e.type).is_symbolic) and dtype.bits != dtype_of(e.type).bits:
+            raise NotUnderstood(f"the bits of {dtype_of(e.type)} as {dtype}")
+        return Run(build.cast(e, dtype, "bits"))
     if bitcast is not False and bitcast is not None:
         raise NotUnderstood("a bitcast that the binding decides")
     if isinstance(rounding, str) and rounding == "rtz":

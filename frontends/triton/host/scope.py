@@ -239,6 +239,8 @@ class HostScope:
                     return ModuleValue(inner)
             case Jit() | Host() if name == "__name__":
                 return owner.node.name.value
+            case Jit() if name == "fn":  # what its decorators were given
+                return owner
             case Host(node=cst.ClassDef()) if is_passed_by_parts(owner.node) and (own := method_of(owner.node, name)) is not None:
                 return Jit(owner.module, own)
             case Host(node=cst.ClassDef()):

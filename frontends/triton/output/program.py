@@ -259,7 +259,8 @@ def _parameter(
     r: State, p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta], params: list[n.Param], extents: list[n.Param]
 ) -> None:
     name = p.name.value
-    if is_constexpr(p) or (not annotation_text(p) and name in facts.texts | facts.booleans | facts.extents):  # known before the run, or Triton refuses it
+    known = facts.texts | facts.booleans | (facts.extents if r.returns else set())  # before the run, or Triton refuses it; what is launched must say so
+    if is_constexpr(p) or (not annotation_text(p) and name in known):
         _meta(p, facts, scope, frame, metas)
         return
     if name in facts.descriptors and name not in facts.pointers:
