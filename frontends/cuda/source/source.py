@@ -158,7 +158,7 @@ _NAMED_USING = re.compile(r"(?<=\busing )typename(?=\s+[\w:<>, ]+::\s*\w+\s*;)")
 _BARE_ENUM = re.compile(r"\b(enum)(\s*:\s*[\w ]+?)(?=\s*\{)")
 
 
-_CAST_OF_NAME = re.compile(r"((?<=[(])[\w:]+(?:\s+[\w:]+)*\s*\*+\s*\)\s*)\((\s*\w+\s*)\)(?=\s*[-+*&][^-+&=])")
+_CAST_OF_NAME = re.compile(r"((?<=[(])[\w:]+(?:<[\w\s:,]*>)?(?:\s+[\w:]+)*\s*\*+\s*\)\s*)\((\s*\w+\s*)\)(?=\s*[-+*&][^-+&=])")
 """`(T*)(p) + 1`, which a grammar without names takes for casts of `+1`."""
 
 
