@@ -410,7 +410,7 @@ def fragment(words: str) -> Node:
 
 def fragment_arguments(words: str) -> Node | None:
     """Template arguments that stand by themselves."""
-    tree = _parser().parse(f"void f() {{ k<{words}>(0); }}".encode())
+    tree = _parser().parse(f"void f() {{ k<{words} >(0); }}".encode())
     stack = [tree.root_node]
     while stack:
         top = stack.pop(0)
