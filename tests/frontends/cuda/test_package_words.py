@@ -242,6 +242,44 @@ def test_a_loop_over_a_thousand_elements_is_not_written_out_and_is_read_back(tmp
     assert "#pragma unroll 4\n  for (int e_1_ = 0; e_1_ < 64; ++e_1_) {\n    #pragma unroll\n" in backend("cuda").emit(parse_program(SQUARE)).text
 
 
+ASYNC = """__device__ inline void fill(void* to, const void* from, bool there) {
+  unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  int bytes = there ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(16), "r"(bytes));
+}
+__global__ void k(const half* x, half* y, int n) {
+  __shared__ alignas(16) half s[512];
+  const int t = threadIdx.x;
+  fill(s + t * 8, x + t * 8, t < n);
+  asm volatile("cp.async.commit_group;");
+  asm volatile("cp.async.wait_group 0;");
+  __syncthreads();
+  y[t] = s[511 - t];
+}
+void go(const half* x, half* y, int n) { k<<<1, 64>>>(x, y, n); }
+"""
+COPY = """kir 1
+program k
+  size n: i32
+  in x: f16[512]
+  out y: f16[512]
+kernel k grid (b: 1) threads 64
+  shared s: f16[512]
+  for t in 0..64 parallel thread
+    copy load(x[t * 8 +: 8] where t < n else {other}) -> s[t * 8 +: 8] via cp_async
+    y[t] = s[511 - t]
+"""
+
+
+def test_copies_that_zeros_stand_in_for_under_one_condition_are_written_back(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(ASYNC)
+    assert [r["state"] for r in examine(tmp_path / "k.cu", frozenset(), lambda label: None)] == ["equal"]
+    backend("cuda").emit(parse_program(COPY.format(other="0.0")))
+    for other_than_zero in ("1.0", "-0.0"):
+        with pytest.raises(KirError, match="fills with zeros what it does not copy"):
+            backend("cuda").emit(parse_program(COPY.format(other=other_than_zero)))
+
+
 def test_a_pool_that_ends_before_its_arrays_is_refused_by_its_size(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("__global__ void k(const float* x, float* y) {\n  extern __shared__ unsigned char pool[];\n"
                                    "  float* a = (float*)pool;\n  float* b = (float*)(pool + 4096);\n  a[threadIdx.x] = x[threadIdx.x];\n"
