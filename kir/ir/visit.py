@@ -318,7 +318,9 @@ def _of_anything(n: Node) -> tuple[str, ...]:
     kind = type(n)
     if kind is Var or kind is Buffer or kind is Axis:
         return (n.name,)  # type: ignore[attr-defined]  # one of these three
-    return n.names if kind is Let else n.axes if kind is View else (*n.reads, *n.writes) if kind is Opaque else ()  # type: ignore[attr-defined]
+    if kind is Opaque:
+        return (*n.reads, *n.writes)  # type: ignore[attr-defined]  # it has both
+    return n.names if kind is Let else n.axes if kind is View else ()  # type: ignore[attr-defined]  # each has its own
 
 
 def _names(n: Node, kept: str, own: Callable[[Node], tuple[str, ...]]) -> frozenset[str]:

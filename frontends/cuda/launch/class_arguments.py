@@ -18,8 +18,8 @@ from ..symbols.template_candidates import likely
 MOST_CLASSES, MOST_HEADERS, MOST_FOLLOWED, LEAST_SHARE, MOST_NESTED = 3, 400, 12, 0.6, 2
 """Classes that are offered for a parameter; headers that are looked into; functions that are followed; the share of the members that a class must have
 (the rest may come of its bases and of macros); how deep classes are arguments of one another."""
-_CLASS = re.compile(r"(?:template\s*<(?P<params>[^{};]*?)>\s*)?\b(?:struct|class)\s+(?:(?:alignas|__align__)\s*\([^()]*\)\s*)?(?P<name>\w+)\s*(?:final\s*)?"
-                    r"(?::(?!:)(?P<bases>[^{;]*))?\{")
+_CLASS = re.compile(r"(?:template\s*<(?P<params>[^{};]*?)>\s*)?\b(?:struct|class)\s+(?:(?:alignas|__align__|__CUDA_ALIGN__)\s*\([^()]*\)\s*)?"
+                    r"(?P<name>\w+)\s*(?:final\s*)?(?::(?!:)(?P<bases>[^{;]*))?\{")
 _TYPE = ("typename", "class")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 

@@ -75,7 +75,7 @@ def fitting(r: Reading, functions: tuple[Function, ...], explicit: tuple[Value, 
     """The definition that fits the arguments best, None when none does. Raises NotUnderstood when two fit equally well."""
     said = (explicit is not None, *map(_given, explicit or ()), *map(_seen, args))
     key = (*map(id, functions), *said)
-    if None in said:
+    if None in said or r.converting:
         return _fitting(r, functions, explicit, args, node)
     if key not in r.fitted:
         r.fitted[key] = (functions, _fitting(r, functions, explicit, args, node))
@@ -269,13 +269,27 @@ def _conversion_cost(r: Reading, v: Value, to: CType, reference: bool, p: Node) 
         case _, Rec():
             if isinstance(have, Rec) and any(b is to.instance for b in have.instance.bases):
                 return 1
-            return 4 if to.instance.constructors and not isinstance(have, Rec) else None
+            if isinstance(have, Rec):
+                return 4 if (not reference or any(text(c) == "const" for c in p.children)) and _is_made_of(r, v, to, p) else None
+            return 4 if to.instance.constructors else None
         case Rec(), Prim():
             return 4 if any(k.startswith("operator ") for k in have.instance.scope.decls) else None
         case Prim(), Ptr():
             return 5 if isinstance(v, Scalar) and str(v.expr) and _is_zero(v) else None
         case _:
             return None
+
+
+def _is_made_of(r: Reading, v: Value, to: Rec, node: Node) -> bool:
+    """Whether a constructor that is not `explicit` makes an object of one of another class; only one such conversion is made of a value."""
+    if r.converting:
+        return False
+    usable = tuple(f for f in to.instance.constructors if not any(c.type == "explicit_function_specifier" for c in f.node.children))
+    r.converting = True
+    try:
+        return bool(usable) and _fitting(r, usable, None, [v], node) is not None
+    finally:
+        r.converting = False
 
 
 def _is_zero(v: Scalar) -> bool:

@@ -228,6 +228,8 @@ class Reading:
         self.tensors: dict[str, tuple[DType, int]] = {}
         self.cluster: tuple[int, ...] = ()
         self.depth = 0
+        self.converting = False
+        """Whether a constructor is looked for that makes an argument what a parameter asks for."""
         self.absent = absent
         self.mutable: dict[int, frozenset[str]] = {}
         self.missing: list[str] = [name for u in sources.units for name, _ in u.missing]
