@@ -28,7 +28,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
+from kir.rewrite import Found, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import edit_block
 from kir.rewrite.match import block_and_index, counting, fresh_var, is_counted, matched, matched_as, names_at, node_as
 from kir.rewrite.match.folds import folded_by
@@ -67,14 +67,14 @@ def _summed(block: n.Block, i: int) -> tuple[n.Alloc, n.For, n.Expr, int] | None
     return None if at is None else (acc, loop, term.a, at)
 
 
-def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
-    value = node_as(program, site.path, n.Let).value
+def _for_each(value: n.Expr) -> str:
+    """Why what is computed of one element should not be computed of each ("" where it may)."""
     for x in walk(value):
         if isinstance(x, n.Load) and (x.at.buffer.space not in ("register", "fragment") or x.at.buffer.shape):
-            return unknown(f"'{x.at.buffer.name}' is read for each element", needs="a value of named rows and scalars alone")
+            return f"'{x.at.buffer.name}' would be read for each element"
         if isinstance(x, n.Binary) and x.op in ("floordiv", "mod", "tdiv", "trem", "ceildiv") and not build.int_value(x.b):
-            return unknown("an element that is not chosen may be divided by zero", needs="a divisor that is a literal")
-    return proved("each element of the rows can be asked for: they are named, and nothing else is read")
+            return "an element that is not chosen may be divided by zero"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -85,16 +85,15 @@ class PickBySum(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (44,)
     claim: ClassVar[str] = "One value of a row that the threads hold comes to all of them by a reduction, without a trip through memory."
     numerics: ClassVar[str] = "reassociated(axis)"
-    preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P962", "validity", "storage", "what is computed of one element can be computed of each", _in_order),)
-
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a named number that is made of one element of rows of one length."""
         if not (isinstance(node, n.Let) and len(node.names) == 1 and isinstance(node.value.type, DType) and not node.value.type.is_bool):
             return None
         if not any(isinstance(x, n.Call) and x.fn == "pick" for x in walk(node.value)):
             return None
-        return Site(path, self) if is_pure(node.value) and _row(node.value) is not None else Miss("it is not made of one place of named rows of one length")
+        if not is_pure(node.value) or _row(node.value) is None:
+            return Miss("it is not made of one place of named rows of one length")
+        return Miss(reason) if (reason := _for_each(node.value)) else Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The sum, from zero on, over all elements."""

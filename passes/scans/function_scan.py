@@ -124,15 +124,13 @@ def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("each iteration writes elements of its own")
 
 
-def _grouped(program: n.Program, site: Site, context: Context) -> Verdict:
-    folding = matched(_folding(*block_and_index(program, site.path)))
+def _depends_on_order(program: n.Program, fn: str) -> str:
+    """Why a scan, which threads do in groups, may give something else than a loop does ("" where it gives the same)."""
     try:
-        found = three_that_tell(next(f for f in program.functions if f.name == folding.fn))
+        found = three_that_tell(next(f for f in program.functions if f.name == fn))
     except NoChoice as more:
-        return unknown(f"whether '{folding.fn}' gives the same in any grouping is not known: {more}", needs="a function that chooses among its arguments")
-    if found is not None:
-        return refuted(f"'{folding.fn}' gives something else where its second and third element are combined first", f"elements {found}")
-    return proved(f"'{folding.fn}' chooses among its arguments by their order, and gives the same in any grouping", scope="every order of three elements")
+        return f"whether '{fn}' gives the same in any grouping is not known: {more}"
+    return f"'{fn}' gives something else where the second and the third of the elements {found} are combined first" if found is not None else ""
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,6 @@ class FunctionScan(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P963", "validity", "aliasing", "the loop reads nothing that it writes", _unchanged),
         Precondition("KIR-P964", "validity", "aliasing", "no two iterations write one element", _distinct),
-        Precondition("KIR-P965", "validity", "numerics", "the function gives the same in any grouping", _grouped),
     )
 
     spread: bool = True
@@ -163,9 +160,11 @@ class FunctionScan(Pass):
         if extent is None or extent < 1:
             return Miss("the number of elements is not known")
         behind = block[i + 1 + len(folding.accs):]
-        written = {x.at.buffer.name for s in (*behind, *folding.stores) for x in walk(s) if isinstance(x, n.Store | n.Copy) and isinstance(x, n.Store)}
+        written = {x.at.buffer.name for s in (*behind, *folding.stores) for x in walk(s) if isinstance(x, n.Store)}
         if written & set(folding.names):
             return Miss("what is folded is written elsewhere, too")
+        if reason := _depends_on_order(program, folding.fn):
+            return Miss(reason)
         try:
             self._tiles(folding, extent, behind)
         except (CannotRetile, NotElementwise) as bad:
