@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from kir.analysis import Aliases, Facts, accesses
+from kir.analysis import Aliases, Facts
 from kir.analysis.access import independent
 from kir.analysis.elements import NotElementwise
 from kir.analysis.tiles.retile import CannotRetile
@@ -41,11 +41,12 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TupleType, dtype_of, shape_of
 from kir.ir.visit import names_read, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, matched_as, names_at, splice
 from kir.rewrite.match.folds import slice_of, tile_over
 
 from ..threads.partition_rows import PartitionRows, distinct, narrowed
+from ..threads.tile_scan import apart
 from ._choices import NoChoice, three_that_tell
 
 
@@ -101,15 +102,8 @@ def _whole(a: n.Alloc, extent: int) -> n.Buffer:
 
 
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
-    folding, aliases = matched(_folding(*block_and_index(program, site.path))), Aliases(program)
-    reads = {a.buffer for s in folding.loop.body for a in accesses(s) if not a.writes} - set(folding.names)
-    written = [s.at.buffer.name for s in folding.stores]
-    for k, name in enumerate(written):
-        if clash := next((r for r in sorted(reads) if aliases.may_be_one(name, r)), None):
-            return refuted(f"'{name}' is written where the loop reads '{clash}'", "an element that the tile reads at once was to be written before")
-        if any(aliases.may_be_one(name, other) for other in written[:k]):
-            return refuted(f"two stores write '{name}'", "which of them is the last changes")
-    return proved("nothing that the loop reads is written by it")
+    folding = matched(_folding(*block_and_index(program, site.path)))
+    return apart(folding.loop, set(folding.names), folding.stores, Aliases(program))
 
 
 def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
