@@ -39,7 +39,7 @@ from kir.analysis.tiles.retile import CannotRetile
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, TupleType, dtype_of, shape_of
+from kir.ir.types import I32, TupleType, Type, dtype_of, shape_of
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, matched_as, names_at, splice
@@ -230,7 +230,7 @@ class FunctionScan(Pass):
         terms = tuple(slice_of(x, 0, j) for x in sources)
         owns = {a.buffer.name: n.Load(n.Region(a.buffer)) for a in accs}
         wholes = {a.buffer.name: n.Load(n.Region(_whole(a, extent))) for a in accs}
-        each: n.Type = TupleType(tuple(kinds)) if len(kinds) > 1 else kinds[0]
+        each: Type = TupleType(tuple(kinds)) if len(kinds) > 1 else kinds[0]
         fn = str(dict(call.attrs)["combine"])
         folding = _Folding(accs, counting(j, extent, ()), fn, terms, ())
         body: list[n.Stmt] = [n.Let(steps, n.Call(fn, (*owns.values(), *terms), (), each)), *_kept(folding, j, steps)]
