@@ -19,6 +19,7 @@ pipeline: `tile-scan@main/total`
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -93,16 +94,21 @@ def _backwards(s: n.Stmt) -> n.Stmt:
     return replace(loop, body=tuple(moved(x, loop.var.name, last) for x in loop.body))
 
 
-def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
-    running, aliases = matched(_running(*block_and_index(program, site.path))), Aliases(program)
-    reads = {a.buffer for s in running.loop.body for a in accesses(s) if not a.writes} - {running.acc.buffer.name}
-    written = [s.at.buffer.name for s in running.stores]
+def apart(loop: n.For, accs: set[str], stores: Sequence[n.Store], aliases: Aliases) -> Verdict:
+    """Whether a loop that folds into accumulators reads nothing that it stores, and stores to each tensor by one statement."""
+    reads = {a.buffer for s in loop.body for a in accesses(s) if not a.writes} - accs
+    written = [s.at.buffer.name for s in stores]
     for k, name in enumerate(written):
         if clash := next((r for r in sorted(reads) if aliases.may_be_one(name, r)), None):
             return refuted(f"'{name}' is written where the loop reads '{clash}'", "an element that the tile reads at once was to be written before")
         if any(aliases.may_be_one(name, other) for other in written[:k]):
             return refuted(f"two stores write '{name}'", "which of them is the last changes")
     return proved("nothing that the loop reads is written by it")
+
+
+def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
+    running = matched(_running(*block_and_index(program, site.path)))
+    return apart(running.loop, {running.acc.buffer.name}, running.stores, Aliases(program))
 
 
 def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -35,8 +35,9 @@ def defined(e: Any, x: n.Expr, lane: Value) -> Value | None:
     if not may_be(e, x):
         return None
     b, yes = e.b, e.c(1, e.s.ir.IntType(1))
-    if id(x) in e.ready or isinstance(x, n.Var):
-        return e.get((e.ready[id(x)] if id(x) in e.ready else e.env[x.name]).defined, lane)
+    slot: Slot | None = e.ready.get(id(x)) or (e.env[x.name] if isinstance(x, n.Var) else None)
+    if slot is not None:
+        return e.get(slot.defined, lane)
     match x:
         case n.Load():
             told = e.told[id(x)]
