@@ -74,7 +74,7 @@ AT_SIZES = {
 }
 """Pipelines of which candidates know their sizes, by the sizes' names, each with the statement before which it waits for the kernel ahead."""
 THEN = {"gemm_tilelang_roles": (EARLY, BEGUN % 8), "topk_parts_triton": (EARLY, BEGUN % 0), **{
-    space: (f"{SIZED}{EARLY}", f"{KNOWN % (', '.join(sizes), ', '.join(f'${{{size}}}' for size in sizes))}; {BEGUN % wait}")
+    space: (f"{SIZED}{EARLY}", f"{BEGUN % wait}; {KNOWN % (', '.join(sizes), ', '.join(f'${{{size}}}' for size in sizes))}")
     for sizes, spaces in AT_SIZES.items() for space, wait in spaces.items()}}
 """What candidates of a pipeline take after their own steps (`kir tune --then`), and how that is called: they begin before the kernel ahead of them has ended,
 and have the shape's sizes as numbers."""
@@ -316,8 +316,8 @@ def program(of: Key) -> Program:
     """The naive program after a pipeline at a point. Raises KirError where a step does not apply."""
     space, problem, device = find_space(of[1]), load_problem(_search(of)["problem"]), target("h200")
     made = built(space, space.values(dict(of[2]), given_of(space, problem, problem.shapes[0], device)), problem, device)
-    made = replaying.at_sizes(made, _search(of)["rows"][of[3]]) if SIZED in of[4] else made
-    return replaying.begun_early(made) if EARLY in of[4] else made
+    made = replaying.begun_early(made) if EARLY in of[4] else made  # first, so that what knows its sizes differs in the numbers alone
+    return replaying.at_sizes(made, _search(of)["rows"][of[3]]) if SIZED in of[4] else made
 
 
 def executable(of: Key, made: Program) -> Executable:
