@@ -67,14 +67,16 @@ ROWS = {topk.shape_name(s): s for s in ((32, 4096, 512, ()), (128, 4096, 512, ()
 RULES = {gdn.name(s): s for s in ((1, 2048, 16, 3), (1, 8192, 16, 3))}
 BEGUN = "programmatic-dependent-launch{wait=%d trigger=start}@main"
 KNOWN = "know-sizes{sizes=[%s] values=[%s]}@main"
-AT_SIZES = {
-    "MNK": {"gemm_sm90": 7, "gemm_fp8_sm90": 7, "gemm_fp8_sm90_pairs": 7, "gemm_fp8_triton": 0},
-    "GMNK": {"bmm_sm90": 7, "bmm_triton_halves": 0},
+AT_SIZES: dict[str, dict[str, int | None]] = {
+    "MNK": {"gemm_sm90": 7, "gemm_triton_halves": 0, "gemm_fp8_sm90": 7, "gemm_fp8_sm90_pairs": 7},
+    "GMNK": {"bmm_sm90": 7, "bmm_triton_halves": None},
     "RNK": {"topk_alone_triton": 0, "topk_spread_triton": 0},
 }
-"""Pipelines of which candidates know their sizes, by the sizes' names, each with the statement before which it waits for the kernel ahead."""
+"""Pipelines of which candidates know their sizes, by the sizes' names, each with the statement before which it waits for the kernel ahead, or none where it
+does not begin early."""
 THEN = {"gemm_tilelang_roles": (EARLY, BEGUN % 8), "topk_parts_triton": (EARLY, BEGUN % 0), **{
-    space: (f"{SIZED}{EARLY}", f"{BEGUN % wait}; {KNOWN % (', '.join(sizes), ', '.join(f'${{{size}}}' for size in sizes))}")
+    space: (SIZED if wait is None else f"{SIZED}{EARLY}",
+            f"{'' if wait is None else f'{BEGUN % wait}; '}{KNOWN % (', '.join(sizes), ', '.join(f'${{{size}}}' for size in sizes))}")
     for sizes, spaces in AT_SIZES.items() for space, wait in spaces.items()}}
 """What candidates of a pipeline take after their own steps (`kir tune --then`), and how that is called: they begin before the kernel ahead of them has ended,
 and have the shape's sizes as numbers."""
