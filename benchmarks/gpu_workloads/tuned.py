@@ -46,7 +46,7 @@ from kir.surface import backend
 
 BUDGETS, SECONDS = {"tilelang": 4, "cuda": 12, "triton": 12}, 420.0
 """Candidates that a search may measure at a shape, fewer where each takes a minute to compile, and how long all searches together may take."""
-MORE = {"gemm_grouped_sm90": 24, "gemm_grouped_triton": 24}
+MORE = {"gemm_grouped_sm90": 20, "gemm_grouped_triton": 20}
 """The same of pipelines of which the cost model ranks many ahead of the fastest: it does not know how many rows a group has."""
 LEAST = 4
 """The same of what was found before it was kept how many they were."""
