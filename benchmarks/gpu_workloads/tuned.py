@@ -46,7 +46,7 @@ from kir.surface import backend
 
 BUDGETS, SECONDS = {"tilelang": 4, "cuda": 12, "triton": 12}, 420.0
 """Candidates that a search may measure at a shape, fewer where each takes a minute to compile, and how long all searches together may take."""
-MORE = {"gemm_grouped_sm90": 24, "gemm_grouped_triton": 24}
+MORE = {"gemm_grouped_sm90": 20, "gemm_grouped_triton": 20}
 """The same of pipelines of which the cost model ranks many ahead of the fastest: it does not know how many rows a group has."""
 LEAST = 4
 """The same of what was found before it was kept how many they were."""
@@ -67,14 +67,16 @@ ROWS = {topk.shape_name(s): s for s in ((32, 4096, 512, ()), (128, 4096, 512, ()
 RULES = {gdn.name(s): s for s in ((1, 2048, 16, 3), (1, 8192, 16, 3))}
 BEGUN = "programmatic-dependent-launch{wait=%d trigger=start}@main"
 KNOWN = "know-sizes{sizes=[%s] values=[%s]}@main"
-AT_SIZES = {
-    "MNK": {"gemm_sm90": 7, "gemm_fp8_sm90": 7, "gemm_fp8_sm90_pairs": 7, "gemm_fp8_triton": 0},
-    "GMNK": {"bmm_sm90": 7, "bmm_triton_halves": 0},
+AT_SIZES: dict[str, dict[str, int | None]] = {
+    "MNK": {"gemm_sm90": 7, "gemm_triton_halves": 0, "gemm_fp8_sm90": 7, "gemm_fp8_sm90_pairs": 7},
+    "GMNK": {"bmm_sm90": 7, "bmm_triton_halves": None},
     "RNK": {"topk_alone_triton": 0, "topk_spread_triton": 0},
 }
-"""Pipelines of which candidates know their sizes, by the sizes' names, each with the statement before which it waits for the kernel ahead."""
+"""Pipelines of which candidates know their sizes, by the sizes' names, each with the statement before which it waits for the kernel ahead, or none where it
+does not begin early."""
 THEN = {"gemm_tilelang_roles": (EARLY, BEGUN % 8), "topk_parts_triton": (EARLY, BEGUN % 0), **{
-    space: (f"{SIZED}{EARLY}", f"{KNOWN % (', '.join(sizes), ', '.join(f'${{{size}}}' for size in sizes))}; {BEGUN % wait}")
+    space: (SIZED if wait is None else f"{SIZED}{EARLY}",
+            f"{'' if wait is None else f'{BEGUN % wait}; '}{KNOWN % (', '.join(sizes), ', '.join(f'${{{size}}}' for size in sizes))}")
     for sizes, spaces in AT_SIZES.items() for space, wait in spaces.items()}}
 """What candidates of a pipeline take after their own steps (`kir tune --then`), and how that is called: they begin before the kernel ahead of them has ended,
 and have the shape's sizes as numbers."""
@@ -316,8 +318,8 @@ def program(of: Key) -> Program:
     """The naive program after a pipeline at a point. Raises KirError where a step does not apply."""
     space, problem, device = find_space(of[1]), load_problem(_search(of)["problem"]), target("h200")
     made = built(space, space.values(dict(of[2]), given_of(space, problem, problem.shapes[0], device)), problem, device)
-    made = replaying.at_sizes(made, _search(of)["rows"][of[3]]) if SIZED in of[4] else made
-    return replaying.begun_early(made) if EARLY in of[4] else made
+    made = replaying.begun_early(made) if EARLY in of[4] else made  # first, so that what knows its sizes differs in the numbers alone
+    return replaying.at_sizes(made, _search(of)["rows"][of[3]]) if SIZED in of[4] else made
 
 
 def executable(of: Key, made: Program) -> Executable:

@@ -115,8 +115,8 @@ def _known(log: Log, subject: Mapping[str, Any]) -> dict[str, Measured]:
 
 
 def _next(left: Sequence[Candidate], taken: Sequence[tuple[Candidate, Measured]], count: int) -> list[Candidate]:
-    """The candidates that seem fastest now; of `APART` and more the last one is that which is least like all that is measured, for where the model is wrong
-    about something that all of the fastest have in common nothing that is like them says so."""
+    """The candidates that seem fastest now; of `APART` and more, once some are measured, the last one is that which is least like all of them, for where the
+    model is wrong about something that all of the fastest have in common nothing that is like them says so."""
     names = list(left[0].point)
     seen = [(c.point, math.log(m.seconds / c.seconds)) for c, m in taken if m.accepted and math.isfinite(c.seconds) and m.seconds > 0]
     refused = [c.point for c, m in taken if not m.accepted]
@@ -134,7 +134,7 @@ def _next(left: Sequence[Candidate], taken: Sequence[tuple[Candidate, Measured]]
     while len(chosen) < count and len(chosen) < len(left):
         rest = [c for c in left if not any(c is x for x in chosen)]
         best = min(estimates[id(c)] for c in rest)
-        if len(chosen) == APART - 1 and math.isfinite(best):
+        if taken and len(chosen) == APART - 1 and math.isfinite(best):
             near = [c for c in rest if estimates[id(c)] <= FAR * best]
             chosen.append(min(near, key=lambda c: (max(similarity(c.point, p, names) for p in points), estimates[id(c)])))
             points.append(chosen[-1].point)
