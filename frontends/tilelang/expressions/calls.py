@@ -44,6 +44,7 @@ from ..values.values import (
 )
 from .classes import fields_of, inherited, initializer, is_enumeration, members
 from .iteration import iterated
+from .operators import binary
 from .python_functions import LIBRARY, python_function
 
 
@@ -206,6 +207,8 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
         return LIBRARY[name](r, given)
     if name == "functools.reduce":
         return _reduced(r, given, e)
+    if name.startswith("operator.") and (op := name.removeprefix("operator.").removesuffix("_")) in OPERATORS and len(given.args) == 2:
+        return binary(r, OPERATORS[op], *given.args)
     root, _, rest = name.partition(".")
     last = name.rsplit(".", 1)[-1]
     if root == "math" and all(is_known(r.settled(a)) for a in given.args):
@@ -222,6 +225,11 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
     asked = given.args[0] if given.args and rest in ("environ.get", "getenv") else None
     worked_out = OWN if root == "math" else ""
     return r.ask(asked if isinstance(asked, str) and asked.isidentifier() else name.rsplit(".", 1)[-1], f"{worked_out}{name}({given.args}{given.named})")
+
+
+OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "floordiv": "floordiv", "mod": "mod", "pow": "pow", "lshift": "shl",
+             "rshift": "shr", "and": "and", "or": "or", "xor": "xor", "eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+"""Functions of Python's `operator`, without the line under a word of the language."""
 
 
 def _reduced(r: Reader, given: Signature, e: cst.CSTNode) -> Value:

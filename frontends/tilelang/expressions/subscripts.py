@@ -285,6 +285,8 @@ def _of_table(r: Reader, table: Table, key: Value) -> Value:
     key = r.decided(key) if not isinstance(key, Choice) else key
     if isinstance(key, Open) and key.name in r.given:
         key = r.given[key.name]
+    if isinstance(key, Open) and operators.is_dtype(r, key) and table.items and all(isinstance(k, str) and k in DTYPES for k, _ in table.items):
+        table = Table((TypeOf(DTYPES[k]), v) for k, v in table.items)
     if isinstance(key, (Open, Choice)) and table.items and all(isinstance(k, TypeOf) for k, _ in table.items):
         key = TypeOf(r.dtype(key))
     if isinstance(key, TypeOf) and not key.dtype.is_symbolic:  # a dtype's name, however it is written
