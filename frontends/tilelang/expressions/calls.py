@@ -49,7 +49,7 @@ from .iteration import iterated
 from .operators import binary
 from .python_functions import LIBRARY, python_function
 
-_LAYOUT = re.compile(r"(make_\w*?layout)(?:_\d+)?$")
+_LAYOUT = re.compile(r"(?:^|_)(make_\w*?layout)(?:_\d+)?$")
 """What objects of other packages make layouts of buffers by."""
 
 
@@ -98,7 +98,7 @@ def invoke(r: Reader, fn: Value, given: Signature, e: cst.CSTNode) -> Value:
             return _method(r, fn, given)
         case Choice():
             raise Undecided(fn.cond)
-        case Open() if (word := _LAYOUT.match(fn.name)) is not None and any(isinstance(x, Memory) for x in given.args):
+        case Open() if (word := _LAYOUT.search(fn.name)) is not None and any(isinstance(x, Memory) for x in given.args):
             return LayoutOf(word[1], tuple(given.args), tuple(given.named.items()), r.out.origin)  # which thread holds what is no part of the meaning
         case Open():
             _of_host(r, fn.name, given)
