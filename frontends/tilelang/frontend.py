@@ -28,11 +28,11 @@ from kir.surface.launches.values import FEW, is_number
 from .._python.host_values import Lazy
 from .._python.outline import outline
 from .._python.project import Module, Project, decorator_name
-from .launch.guessed import guesses
+from .launch.guessed import MOST_STEPS, Asked, guesses
 from .launch.host_code import allocated_extents, factory_of, left_out, made_of, tensor_extents, tilelang_launches, unrolled_extents
 from .output.binding import UNKNOWN, skeleton
 from .output.binding_check import check_given, check_readable, is_text, mentioned
-from .output.kernel import Asked, Side, in_words, read_kernel, read_sides
+from .output.kernel import Side, in_words, read_kernel, read_sides
 from .suffixes import SUFFIXES
 from .values.values import Value
 
@@ -115,21 +115,27 @@ class TileLangFrontend:
         """The program of a kernel, or of one of its `sides`, under values for what only a binding decides: what the code beside it gives parameters of the
         same names, and usual numbers; each with the names of metas that are guessed. Raises KirError as `parse` does."""
         module, node = self.find(source, kernel)
-        sides = next((each for each, _ in read_sides(self._project, module, node, kernel) if _label(each) == side), ())
-        asked = Asked()
-        read = read_kernel(self._project, module, node, kernel, assumed=sides, asked=asked)
-        metas = tuple(m for m in read.metas if m.name not in asked.answered)
-        whole = [build.compare(op, k.threads, most) for k in read.kernels for op, most in (("ge", 1), ("le", 1024))]
-        owners = module.owners.get(id(node), ())
-        for guess in guesses(source, owners or (node,), node, metas, [*asked.needed, *whole], asked.lists, asked.choices):
-            try:
-                made = read_kernel(self._project, module, node, kernel, guess.given, guess.sizes, assumed=sides)
-            except KirError:  # the factory's own checks
-                continue
-            values = {k: v for k, v in guess.given.items() if isinstance(v, (int, float, str))}
-            yield replace(made, metas=tuple(replace(m, default=values[m.name]) if m.name in values else m for m in made.metas)), guess.names
-            if guess.whole and not verify(made):
-                return  # with other numbers it would be no other kernel
+        sides = next((each for each, _ in read_sides(self._project, module, node, kernel) if _label(each) == side), ()) if side else ()
+        asked, owners = Asked(), module.owners.get(id(node), ())
+        made = read_kernel(self._project, module, node, kernel, assumed=sides, asked=asked)
+        asked.needed += [build.compare(op, k.threads, most) for k in made.kernels for op, most in (("ge", 1), ("le", 1024))]
+        known: set[str] | None = None
+        while known != asked.lists.keys():  # what the values lead to may ask for more lists
+            known, more = {*asked.lists}, Asked()
+            for guess in guesses(source, owners or (node,), node, asked):
+                if asked.steps + more.steps > MOST_STEPS:
+                    return
+                try:
+                    made = read_kernel(self._project, module, node, kernel, guess.given, guess.sizes, assumed=sides, asked=more)
+                except KirError:  # the factory's own checks
+                    continue
+                values = {k: v for k, v in guess.given.items() if isinstance(v, (int, float, str))}
+                yield replace(made, metas=tuple(replace(m, default=values[m.name]) if m.name in values else m for m in made.metas)), guess.names
+                if guess.whole and not verify(made):
+                    break  # with other numbers it would be no other kernel
+            asked.steps += more.steps
+            asked.lists |= {k: count for k, count in more.lists.items() if k not in known}
+            asked.metas |= {k: m for k, m in more.metas.items() if k not in asked.metas and m.default is None}
 
     def instantiate(self, source: Path, kernel: str, binding: Binding | None) -> Program:
         """The program of a kernel whose factory runs with the values of a binding. Raises KirError as `parse` does."""

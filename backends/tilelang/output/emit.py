@@ -1,6 +1,7 @@
 """A specialized program as a TileLang module: a factory for each kernel, which takes the sizes and gives the prim_func."""
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -156,6 +157,8 @@ def _meta(m: n.Meta, to: Expressions) -> str:
     if m.default is None:
         return f"{to.names[m.name]}{f': {kind}' if kind else '=None' if m.kind == 'any' else ''}"
     shown = to.dtype(DTYPES[m.default]) if m.kind == "dtype" and isinstance(m.default, str) and m.default in DTYPES else repr(m.default)
+    if isinstance(m.default, float) and not math.isfinite(m.default):
+        shown = f'float("{m.default}")'
     return f"{to.names[m.name]}{f': {kind} = ' if kind else '='}{shown}"
 
 

@@ -1,7 +1,7 @@
 """Statements as the body of a prim_func, each line with the statement that it came from."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
 from kir.analysis.facts import Facts
@@ -66,6 +66,8 @@ class Statements:
     """Names of the variables that say whether branches are taken."""
     shown: dict[str, Pixels] = field(default_factory=dict)
     """Views of pixels by taps and channels, which only copies name."""
+    waiting: dict[str, n.Buffer] = field(default_factory=dict)
+    """Barriers that are declared before the branch that begins them."""
     around: list[n.Block] = field(default_factory=list)
     """The blocks that are being written, innermost last."""
 
@@ -135,7 +137,13 @@ class Statements:
                 self.put(self.tiles.product(rest[2], "wgmma", clear=True), depth, path)
                 return 4
             case n.Alloc(init=None) as made, _ if made.buffer.dtype.name == "mbarrier":
-                return self._barriers(made.buffer, rest, path, depth)
+                counted = self._barriers(made.buffer, rest[1:], path, depth)
+                if not counted and _begun_in_branch(made.buffer.name, rest[1:]):
+                    self.waiting[made.buffer.name] = made.buffer
+                    return 1
+                return 1 + counted if counted else 0
+            case n.Eval(call=n.Call(fn="mbar_init", args=(n.Region(buffer=b), *_))), _ if b.name in self.waiting:
+                return self._barriers(self.waiting.pop(b.name), rest, path, depth)
             case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType) or is_named_sum(named):
                 return self._named(rest, path, depth)
             case n.Eval(call=n.Call(fn="assume" | "assertion", args=(n.Expr() as cond,))), _ if isinstance(cond.type, TileType):
@@ -146,8 +154,8 @@ class Statements:
                 return 0
 
     def _barriers(self, b: n.Buffer, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
-        """`T.alloc_barrier` with the number of arrivals of each."""
-        after = rest[1] if len(rest) > 1 else None
+        """`T.alloc_barrier` with the number of arrivals of each, which the next statements say: how many of those were written, 0 for none."""
+        after = rest[0] if rest else None
         if isinstance(after, n.For) and len(b.shape) == 1 and after.hi == b.shape[0] and len(after.body) == 1:
             inner = after.body[0]
             if isinstance(inner, n.Eval) and inner.call.fn == "mbar_init" and inner.call.args[0] == region(b, after.var):
@@ -155,10 +163,10 @@ class Statements:
                 if isinstance(each, n.Expr) and after.var.name not in names_read(each):
                     counts = f"[{self.to.text(each)}] * {self.to.text(b.shape[0], UNARY)}"
                     self.put(f"{self.to.names[b.name]} = T.alloc_barrier({counts})", depth, path)
-                    return 2
+                    return 1
         count = int_value(b.shape[0]) if len(b.shape) == 1 else None
         arrivals = []
-        for i, s in enumerate(rest[1:1 + (count or 0)]):
+        for i, s in enumerate(rest[:count or 0]):
             if isinstance(s, n.Eval) and s.call.fn == "mbar_init" and s.call.args[0] == region(b, i) and isinstance(s.call.args[1], n.Expr):
                 arrivals.append(self.to.text(s.call.args[1]))
         if count is None or len(arrivals) != count:
@@ -166,7 +174,7 @@ class Statements:
         alike = f"[{arrivals[0]}] * {count}" if len(set(arrivals)) == 1 else f"[{', '.join(arrivals)}]"
         shown = arrivals[0] if count == 1 else alike
         self.put(f"{self.to.names[b.name]} = T.alloc_barrier({shown})", depth, path)
-        return 1 + count
+        return count
 
     def _named(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
         """Tiles that have a name, with the statements that use them, as one loop over their elements."""
@@ -178,7 +186,8 @@ class Statements:
                 used.add(name)
                 return n.Var(f"{AXIS}{name}", I32)
             return axis
-        loops = together(rest, axes, self.tiles.aliases.may_be_one)
+        aliases = self.tiles.aliases
+        loops = together(rest, axes, lambda a, b: a == b or aliases is None or aliases.may_be_one(a, b))
         for found in loops:
             self.tiles.fits([d for _, d in found.axes], "what is worked out element by element")
             before = self.to.names
@@ -289,11 +298,15 @@ class Statements:
         if not (isinstance(e, n.Call) and e.fn in ("atomic_add", "atomic_max", "atomic_min") and e.of is None):
             return self.to.text(e)
         at, value, *mask = e.args
-        attrs = {k: v for k, v in e.attrs if (k, v) not in (("order", "relaxed"), ("scope", "gpu"))}
-        if mask or attrs or not isinstance(at, n.Region) or not isinstance(value, n.Expr) or isinstance(at.type, TileType):
+        attrs = dict(e.attrs)
+        order, scope = attrs.pop("order", "relaxed"), attrs.pop("scope", "gpu")
+        if mask or not isinstance(at, n.Region) or not isinstance(value, n.Expr) or isinstance(at.type, TileType):
             raise refuse("KIR-B008", f"TileLang has no {e.fn} under a mask whose old value is used", "a branch around it")
+        if attrs or scope != "gpu":
+            raise refuse("KIR-B008", f"TileLang has no {e.fn} in the scope '{scope}'", "one of the GPU")
         self.tiles.ordered(e)
-        return f"T.{e.fn}({self.to.place(at)}, {self.to.text(value)}, return_prev=True)"
+        shown = "" if order == "relaxed" else f', memory_order="{order}"'
+        return f"T.{e.fn}({self.to.place(at)}, {self.to.text(value)}{shown}, return_prev=True)"
 
     def _own_copy(self, s: n.Copy) -> str:
         """A thread's asynchronous copy of neighbors."""
@@ -555,3 +568,17 @@ def _anchor(path: StatementPath, s: n.Stmt) -> str:
 
 
 __all__ = ["Line", "Statements"]
+
+
+def _begun_in_branch(name: str, rest: Sequence[n.Stmt]) -> bool:
+    """Whether the first statement that mentions a barrier is a branch of the binding, one side of which begins it before it uses it."""
+    first = next((s for s in rest if _mentions(s, name)), None)
+    if not isinstance(first, n.If) or not first.static:
+        return False
+    used = [next((s for s in block if _mentions(s, name)), None) for block in (first.then, first.orelse)]
+    return any(isinstance(s, n.Eval) and s.call.fn == "mbar_init" for s in used) and all(
+        s is None or (isinstance(s, n.Eval) and s.call.fn == "mbar_init") for s in used)
+
+
+def _mentions(s: n.Stmt, name: str) -> bool:
+    return any(isinstance(x, n.Region) and x.buffer.name == name for x in walk(s))

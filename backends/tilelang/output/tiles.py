@@ -35,6 +35,13 @@ _OF_TMA = frozenset({"eviction_policy", "cluster_mask", "leader_scope_threads"})
 """Options of `T.tma_copy`."""
 
 
+def _never_one(a: n.Expr | n.Span, b: n.Expr | n.Span) -> bool:
+    """Whether two indices differ by a number, whatever else they are."""
+    if isinstance(a, n.Span) or isinstance(b, n.Span) or a.type != b.type or not isinstance(a.type, DType):
+        return False
+    return (build.int_value(build.sub(a, b)) or 0) % (1 << 32) != 0
+
+
 @dataclass
 class Tiles:
     """Writes statements on tiles through `to`, for a team of so many threads (0: the binding decides)."""
@@ -56,7 +63,7 @@ class Tiles:
             if b.name != at.buffer.name and (self.aliases is None or not self.aliases.may_be_one(b.name, at.buffer.name)):
                 continue
             alike = b.shape == at.buffer.shape
-            if alike and x.at.index == (one or at).index:
+            if alike and (x.at.index == (one or at).index or any(map(_never_one, x.at.index, at.index))):
                 continue
             if not alike or may_overlap(replace(x.at, buffer=at.buffer), at, known):
                 raise refuse("KIR-B328", f"{expr_text(x)} reads what the same statement writes to '{at.buffer.name}': TileLang's threads would read and "

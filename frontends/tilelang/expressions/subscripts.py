@@ -42,6 +42,7 @@ from ..values.values import (
     tensor_type,
 )
 from . import classes, lookup, operators
+from .iteration import listed
 
 
 def attribute_reference(r: Reader, scope: Scope, e: cst.Attribute) -> Value:
@@ -76,6 +77,8 @@ def attribute(r: Reader, owner: Value, name: str) -> Value:
             return TypeOf(dtype_of(owner.expr.type))
         case TensorType() if name == "shape":
             return Items(owner.shape)
+        case str() | Text() if name == "value":  # of a member of an enumeration: a text has none
+            return owner
         case TypeOf() if name in ("bits", "bytes", "itemsize"):
             return _width(owner, name)
         case TypeOf() if name == "lanes":
@@ -167,6 +170,10 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
             return item_of_open(r, owner, int(str(r.settled(index[0]))))
         case Open() if owner.kind == "asked":
             return owner
+        case Open() if (items := r.given_items(owner)):
+            return _item(r, Items(items), index)
+        case Open():
+            raise NotUnderstood(f"a subscript of {describe(owner)}{listed(r, owner)}")
         case Builtin(name="tilelang.language.Tensor" | "tilelang.language.StridedTensor"):
             return tensor_type(index)
         case Builtin():
@@ -278,6 +285,8 @@ def _of_table(r: Reader, table: Table, key: Value) -> Value:
     key = r.decided(key) if not isinstance(key, Choice) else key
     if isinstance(key, Open) and key.name in r.given:
         key = r.given[key.name]
+    if isinstance(key, Open) and operators.is_dtype(r, key) and table.items and all(isinstance(k, str) and k in DTYPES for k, _ in table.items):
+        table = Table((TypeOf(DTYPES[k]), v) for k, v in table.items)
     if isinstance(key, (Open, Choice)) and table.items and all(isinstance(k, TypeOf) for k, _ in table.items):
         key = TypeOf(r.dtype(key))
     if isinstance(key, TypeOf) and not key.dtype.is_symbolic:  # a dtype's name, however it is written

@@ -85,6 +85,8 @@ def _evaluated(e: n.Expr, values: dict[str, Ints]) -> Ints | None:
 
 def _digits(thread: Ints, slot: Ints, shape: list[int]) -> n.Layout | None:
     """The digits by which a table of threads and slots distributes its elements; None where there are none."""
+    if not thread.size or not slot.size:
+        return None
     threads, slots = int(thread.max()) + 1, int(slot.max()) + 1
     if thread.min() < 0 or slot.min() < 0 or threads * slots != math.prod(shape):
         return None

@@ -4,7 +4,8 @@ names (tables of settings, calls, defaults), and usual numbers for the rest."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import combinations, islice, product
 from pathlib import Path
 
@@ -25,12 +26,16 @@ USUAL = (64, 1024)
 """Numbers for an extent of which nothing is said, one after the other."""
 SHORT, THREADS = 2, 128
 """How long a list is, how large each of its elements, a cluster and a pipeline; threads of a CTA."""
-TRIED = (64, 128, 32, 16, 8, 256, 4, 2, 1, 512, 1024, 0)
+FEW_OF = ("stage", "warp", "cluster", "split", "slot", "depth", "unroll")
+"""What names of numbers speak of of which there are few."""
+TRIED = (64, 128, 32, 16, 8, 256, 4, 2, 1, 512, 1024)
 """Numbers that are tried for a condition to hold."""
 CHANGED = ("int", "bool", "any")
 """Kinds of metas that are changed for conditions to hold."""
 MOST_FILES, MOST_BYTES = 12, 400_000
 """Files beside a kernel that are looked through, and how large they may be."""
+MOST_STEPS = 10_000
+"""Statements of the source that are followed, at most, before no more values are tried."""
 ALIKE = 3
 """Names that a call or a signature of something else must share with a factory to be taken for one of its."""
 Said = dict[str, Value]
@@ -46,22 +51,43 @@ class Guess:
     whole: bool
 
 
-def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionDef, metas: Sequence[n.Meta], needed: Sequence[n.Expr],
-            lists: Mapping[str, int], choices: Mapping[str, Sequence[Value]]) -> Iterator[Guess]:
-    """Values under which a kernel may be read, those that leave the most open first. Conditions that are `needed` hold under each, as far as values
-    decide them; `lists` are given by their elements, as many as are looked at, and texts and dtypes are among their `choices`."""
+@dataclass
+class Asked:
+    """What reading a function asks of the binding: conditions that are `needed` for it to be reached, by checks of its factory and by branches that leave
+    before; `lists` whose elements are looked at, each with how many (0: all, however many there are); `choices` that texts and dtypes are compared with;
+    metas that are `answered` once the others are known; and how many statements of the source were followed."""
+
+    needed: list[n.Expr] = field(default_factory=list)
+    lists: dict[str, int] = field(default_factory=dict)
+    choices: dict[str, list[Value]] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
+    metas: dict[str, n.Meta] = field(default_factory=dict)
+    steps: int = 0
+
+
+def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionDef, asked: Asked) -> Iterator[Guess]:
+    """Values under which a kernel may be read, those that leave the most open first. Conditions that are needed hold under each, as far as values
+    decide them; lists are given by their elements, as many as are looked at, and texts and dtypes are among their choices."""
+    metas = [m for m in asked.metas.values() if m.name not in asked.answered]
+    lists, choices = asked.lists, asked.choices
     wanted = {m.name: m for m in metas if m.name not in lists}
     said: Said = {}
     for name, value in stated(source, [f.name.value for f in owners], {*wanted, *lists}).items():
-        said |= _elements(name, value.items) if name in lists and isinstance(value, Items) else {name: value} if fits(wanted.get(name), value) else {}
-    free = {m.name: v for m in metas if m.name not in said and (v := _of_kind(m, choices.get(m.name, ()))) is not None}
+        if name in lists and isinstance(value, Items):
+            said |= _elements(name, value.items)
+        elif fits(wanted.get(name), value):
+            said[name] = value
+    free: Said = {m.name: v for m in metas if m.name not in said and (v := _of_kind(m, choices.get(m.name, ()))) is not None}
+    usual = max(lists.values(), default=0) or SHORT
     for name, count in lists.items():
-        free |= _elements(name, (SHORT,) * (count or SHORT)) if f"{name}_0" not in said else {}
+        kinds = [wanted.get(f"{name}_{at}") for at in range(count or usual)] if f"{name}_0" not in said else []
+        elements: Said = _elements(name, [SHORT if m is None or (v := _of_kind(m, choices.get(m.name, ()))) is None else v for m in kinds])
+        free.update(elements)
     whole = [k for k, m in wanted.items() if m.kind == "int" and m.default is None and k not in said and k not in free]
     shapes = made_of(tensor_extents(node), owners) - made_of(allocated_extents(node), owners)
     open_ = tuple(x for x in whole if x in shapes)
-    numbers = {**dict.fromkeys(unrolled_extents(node), FEW), **dict.fromkeys(made_of(keyword_extents(node, "cluster_dims"), owners), SHORT),
-               **dict.fromkeys(keyword_extents(node, "num_stages"), SHORT), **dict.fromkeys(keyword_extents(node, "threads"), THREADS)}
+    numbers = {**{x: SHORT for x in whole if any(word in x.lower() for word in FEW_OF)}, **dict.fromkeys(unrolled_extents(node), FEW),
+               **dict.fromkeys(made_of(keyword_extents(node, "cluster_dims"), owners), SHORT), **{x: THREADS for x in whole if "threads" in x.lower()}}
     tried: list[tuple[Said, tuple[str, ...]]] = [(said, ()), ({**said, **free}, ())]
     for k, number in enumerate(USUAL):
         given = {**said, **free, **{x: numbers.get(x, number) for x in whole}}
@@ -69,7 +95,7 @@ def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionD
         tried += [(given, ())]
     before: list[tuple[Said, tuple[str, ...]]] = []
     for given, sizes in tried:
-        made = repaired(given, needed, {m.name: m.kind for m in metas}, {*said})
+        made = repaired(given, asked.needed, {m.name: m.kind for m in metas}, {*said})
         if (made, sizes) not in before:
             before.append((made, sizes))
             yield Guess(made, sizes, tuple(k for k in made if k not in said or made[k] != said[k]), made.keys() >= {*whole})
@@ -106,8 +132,10 @@ def _of_kind(m: n.Meta, choices: Sequence[Value]) -> Value:
     usual = TypeOf(DTYPES["float32" if m.name.startswith("acc") else "float16"])
     own = [x for x in choices if isinstance(x, TypeOf) == (m.kind == "dtype")]
     if m.kind == "dtype":
+        own += [TypeOf(DTYPES[x]) for x in choices if isinstance(x, str) and x in DTYPES]
+    if m.kind == "dtype":
         return usual if usual in own or not own else own[0]
-    return False if m.kind == "bool" else own[0] if own and m.kind in ("str", "any") else None
+    return False if m.kind == "bool" else own[0] if own and m.kind in ("str", "any") else "float16" if m.kind == "str" and not own else None
 
 
 def repaired(given: Said, needed: Sequence[n.Expr], kinds: Mapping[str, str], firm: set[str]) -> Said:
@@ -145,7 +173,7 @@ def _failing(given: Said, needed: Sequence[n.Expr]) -> list[n.Expr]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- what code says
-def stated(source: Path, factories: Sequence[str], names: Mapping[str, object]) -> Said:
+def stated(source: Path, factories: Sequence[str], names: Collection[str]) -> Said:
     """What the code of a file, and of files beside it that name its factory, gives these names: those of one table or one call together, the one that
     has the most of them first."""
     out: Said = {}
@@ -176,11 +204,12 @@ def _holds(path: Path, name: str) -> bool:
         return False
 
 
-def _groups(tree: ast.Module, factories: Sequence[str], names: Mapping[str, object]) -> Iterator[Said]:
+def _groups(tree: ast.Module, factories: Sequence[str], names: Collection[str]) -> Iterator[Said]:
     """What each table, call and signature of a file says of these names."""
     constants = {t.id: s.value for s in tree.body if isinstance(s, ast.Assign) for t in s.targets if isinstance(t, ast.Name)}
     order = {f.name: [a.arg for a in (*f.args.posonlyargs, *f.args.args)] for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name in factories}
-    of_file = {id(s) for c in (tree, *(x for x in tree.body if isinstance(x, ast.ClassDef))) for s in c.body}
+    bodies = [tree.body, *(x.body for x in tree.body if isinstance(x, ast.ClassDef))]
+    of_file = {id(s) for body in bodies for s in body}
     for x in ast.walk(tree):
         pairs: list[tuple[object, ast.expr]] = []
         least = 1
@@ -202,7 +231,7 @@ def _groups(tree: ast.Module, factories: Sequence[str], names: Mapping[str, obje
                 pairs = [(name, value)]
             case _:
                 continue
-        found = {str(k): v for k, e in pairs if k in names and (v := _literal(e, constants)) is not None}
+        found: Said = {str(k): v for k, e in pairs if k in names and (v := _literal(e, constants)) is not None}
         if len(found) >= least:
             yield found
 

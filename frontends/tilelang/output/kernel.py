@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 
 import libcst as cst
 
-from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.ir import build
 from kir.ir import nodes as n
@@ -17,6 +15,7 @@ from kir.ir.rules.verify import verify
 from ..._python.project import Module, Project
 from ..._python.signature import parameters
 from ..launch.factories import is_eager, of_kind, run_factories
+from ..launch.guessed import Asked
 from ..launch.language import HANDLERS
 from ..state.declarations import declared, declared_here
 from ..state.evaluate import evaluate
@@ -26,19 +25,6 @@ from ..state.reader import OWN, Another, Reader, Refused, Undecided, said
 from ..syntax.parameter_kinds import kinds, perhaps_none
 from ..values.values import Frame, NotUnderstood, Raised, Scope, TensorType, TypeOf, Value, is_known
 from .program import program
-
-
-@dataclass
-class Asked:
-    """What reading a function asks of the binding: conditions that are `needed` for it to be reached, by checks of its factory and by branches that leave
-    before; `lists` whose elements are looked at, each with how many (0: all, however many there are); `choices` that texts and dtypes are compared with;
-    and metas that are `answered` once the others are known."""
-
-    needed: list[n.Expr] = field(default_factory=list)
-    lists: dict[str, int] = field(default_factory=dict)
-    choices: dict[str, list[Value]] = field(default_factory=dict)
-    answered: set[str] = field(default_factory=set)
-
 
 Side = tuple[n.Expr, bool]
 """A condition that the binding decides, with an outcome."""
@@ -81,9 +67,11 @@ def read_kernel(
         questions.update(r.questions)
     if asked is not None:
         asked.needed += r.assumed
+        asked.steps += r.steps
         asked.lists.update(r.lists)
         asked.choices.update(r.choices)
         asked.answered |= {k for k, key in r.questions.items() if key.startswith(OWN)}
+        asked.metas.update(r.metas)
         own = {p.name.value for f in owners for p in parameters(f)}
         asked.answered |= {k for k in r.metas for x in r.metas if k.startswith(f"{x}_") and k not in own}
     made = program(r, module, node, name)
@@ -208,7 +196,8 @@ def _given_meta(r: Reader, name: str) -> None:
     if isinstance(value, TypeOf):
         r.metas[name] = n.Meta(name, "dtype", value.dtype.name)
         return
-    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float" if isinstance(value, float) else "any"
+    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float" if isinstance(value, float) else (
+        "str" if isinstance(value, str) else "any")
     r.metas[name] = n.Meta(name, kind, value if is_known(value) else None)  # type: ignore[arg-type]  # a literal
 
 

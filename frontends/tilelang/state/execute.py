@@ -22,6 +22,9 @@ from .handlers import Rest
 from .reader import Reader, Undecided
 from .static_branches import Found, Way, both_ways
 
+MOST_STEPS = 12_000
+"""Statements that are read for one kernel, at most: each as often as it is reached another way."""
+
 
 def run_block(r: Reader, f: Frame, body: Sequence[cst.CSTNode], after: Rest = ()) -> Returned | None:
     """Statements in order; what a `return` among them gives. `after` are those behind the block. Raises Found where the function looked for is defined."""
@@ -34,6 +37,9 @@ def run_block(r: Reader, f: Frame, body: Sequence[cst.CSTNode], after: Rest = ()
 
 def run_one(r: Reader, f: Frame, s: cst.CSTNode, rest: Rest) -> Returned | None:
     """One statement. `rest` are those after it, which belong to a branch that another branch's `return` leaves."""
+    r.steps += 1
+    if r.steps > MOST_STEPS:
+        raise NotUnderstood("more ways through branches that the binding decides than are followed")
     match s:
         case cst.SimpleStatementLine():
             for small in s.body:
@@ -84,6 +90,8 @@ def attempt(r: Reader, f: Frame, s: cst.CSTNode, act: Way) -> Returned | None:
         mutable.undo(r, mark)
         if r.launched:
             opaque(r, f, s, reason)
+        elif r.device and isinstance(s, cst.With):
+            r.unread = r.unread or reason
         mutable.lose(r, f.scope, s, reason)
         for name in assigned_names([s]) if isinstance(s, (cst.BaseStatement, cst.BaseSmallStatement)) else ():
             f.scope.names[name] = Unknown(reason)

@@ -331,10 +331,17 @@ class Reader(ReadingState):
             case Text():
                 return self._known(build.call("meta_true", n.Var(v.name, I32)))
             case Choice():
-                a, b = self.truth(v.a), self.truth(v.b)
-                one = arithmetic.literal(a) if isinstance(a, bool) else a
-                two = arithmetic.literal(b) if isinstance(b, bool) else b
-                return self._known(build.logical_or(build.logical_and(v.cond, one), build.logical_and(build.invert(v.cond), two)))
+                with self.assuming(v.cond, True):
+                    a = self.truth(v.a)
+                with self.assuming(v.cond, False):
+                    b = self.truth(v.b)
+                if isinstance(a, bool):
+                    if isinstance(b, bool):
+                        return a if a == b else self._known(v.cond if a else build.invert(v.cond))
+                    return self._known(build.logical_or(v.cond, b) if a else build.logical_and(build.invert(v.cond), b))
+                if isinstance(b, bool):
+                    return self._known(build.logical_or(build.invert(v.cond), a) if b else build.logical_and(v.cond, a))
+                return self._known(build.logical_or(build.logical_and(v.cond, a), build.logical_and(build.invert(v.cond), b)))
             case Num() | Memory(var=True) | Place():
                 return self._known(convert(self.run(v), BOOL))
             case Unknown():

@@ -95,6 +95,8 @@ class ReadingState:
         self.combiner: Value = None
         """What the all-reduce at hand puts two numbers together with."""
         self.depth = 0
+        self.steps = 0
+        """Statements of the source that were followed."""
         self.wanted = ""
         """The name that the statement at hand gives to what it declares."""
         self.born: set[str] = set()

@@ -8,7 +8,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, I64, DType, dtype_of
 
-from ..expressions.iteration import bound
+from ..expressions.iteration import bound, iterated
 from ..state.evaluate import evaluate
 from ..state.execute import attempt, run_block
 from ..state.handlers import Rest
@@ -17,7 +17,7 @@ from ..state.reader import Reader, Undecided
 from ..syntax.control_flow import ends_in_return
 from ..values.arithmetic import convert
 from ..values.names import LANES
-from ..values.values import Choice, Frame, Items, Loop, NotUnderstood, Num, Returned, Scope, Value, describe
+from ..values.values import Choice, Frame, Items, Loop, NotUnderstood, Num, Open, Returned, Scope, Value, describe
 from .host_loops import host_for, host_while
 
 KINDS = {"serial": "serial", "Serial": "serial", "range": "serial", "unroll": "unroll", "Unroll": "unroll", "vectorized": "vectorize",
@@ -44,6 +44,8 @@ def _for(r: Reader, f: Frame, s: cst.For) -> Returned | None:
     if isinstance(found, Num) and isinstance(s.iter, cst.Call) and isinstance(s.target, cst.Name):  # for tx in T.thread_binding(..)
         f.scope.names[s.target.value] = found
         return run_block(r, f, s.body.body)
+    if isinstance(found, Open):
+        found = Items(iterated(r, found))
     if isinstance(found, Items):
         return _rounds(r, f, s, found.items)
     if not isinstance(found, Loop):

@@ -139,6 +139,11 @@ class Taint:
             for x in block:
                 yield from self.inside(x)
 
+    def of_one(self, s: n.Stmt) -> bool:
+        """Whether a statement holds nothing collective but what a single thread may do: asynchronous copies and their barriers."""
+        return not any(self.is_collective(x) and not (
+            (isinstance(x, n.Copy) and x.via in ("tma", "bulk")) or (isinstance(x, n.Eval) and x.call.fn in OF_ONE)) for x in self.inside(s))
+
     def is_collective(self, s: n.Stmt) -> bool:
         match s:
             case n.Mma() | n.View() | n.Roles():

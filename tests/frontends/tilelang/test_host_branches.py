@@ -274,7 +274,7 @@ def make(n, mode: str, waits=None, tile: int = 32):
 
 def test_what_a_text_is_tells_what_it_is_not_and_stages_may_ask_it(tmp_path: Path) -> None:
     program = is_read_back(written(tmp_path, "import functools\n" + STAGES))
-    found = [s for s in statements(program.kernels[0].body)]
+    found = [*statements(program.kernels[0].body)]
     assert next(dict(s.attrs)["stages"] for s in found if isinstance(s, n.For)) == "select(is(waits,None),0,2)"
     wide = next(s for s in found if isinstance(s, n.Store) and "F[" in program_text_of(s))
     assert program_text_of(wide).count("max") == 2

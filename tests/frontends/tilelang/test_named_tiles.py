@@ -88,3 +88,87 @@ def test_two_names_of_one_memory_are_one_for_what_is_written_between() -> None:
     quiet = [parse_program(TWICE.format(between="S[0] = 1.0", second=x)) for x in "ba"]
     alike = [replace(p, params=tuple(replace(q, attrs=n.attrs(alias=True)) for q in p.params)) for p in quiet]
     assert not same_program(*alike)
+
+
+BEGUN = """
+def make(n, staged: bool):
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32"), C: T.Tensor((n,), "int32")):
+        with T.Kernel(n, threads=128) as bx:
+            tx = T.get_thread_binding()
+            if staged:
+                ready = T.alloc_barrier([128] * 2)
+            before = T.atomic_add(C[bx], 1, memory_order="acq_rel", return_prev=True)
+            if staged:
+                T.barrier_arrive(ready[0])
+                T.barrier_wait(ready[0], 0)
+            if tx == 0:
+                B[bx] = A[bx] + before
+    return kernel
+"""
+
+
+def test_barriers_that_a_branch_begins_and_orders_of_what_was_there_before(tmp_path: Path) -> None:
+    program = read(written(tmp_path, BEGUN))
+    assert opaque(program) == []
+    text = backend("tilelang").emit(program).text
+    assert "        if staged:\n                ready = T.alloc_barrier([128] * 2)" in text
+    assert 'T.atomic_add(C[bx], 1, memory_order="acq_rel", return_prev=True)' in text
+    assert same_program(program, TileLangFrontend().parse_text(tmp_path / "again.py", text, "kernel"))
+
+
+MASKED = """kir 1
+program p
+  inout C: i32[8]
+  out B: i32[8]
+kernel k grid (x: 8) threads 1
+  let before = atomic_add(&C[x], 1, {third})
+  B[x] = before clip
+"""
+
+
+@pytest.mark.parametrize("third", ["x < 7", "scope=cta"])
+def test_what_was_there_before_is_refused_under_a_mask_or_in_another_scope(third: str) -> None:
+    with pytest.raises(KirError, match="KIR-B008"):
+        backend("tilelang").emit(parse_program(MASKED.replace("{third}", third)))
+
+
+RUNNING = """
+def make(n):
+    @T.prim_func
+    def kernel(A: T.Tensor((n, 8), "float32"), B: T.Tensor((n, 8), "float32")):
+        with T.Kernel(1, threads=32) as bx:
+            S = T.alloc_shared((16, 8), "float32")
+            for i in T.Parallel(8):
+                S[0, i] = A[0, i]
+            for k in T.serial(1, 16):
+                for i in T.Parallel(8):
+                    S[k, i] = S[{row}, i] + A[k, i]
+            for k, i in T.Parallel(16, 8):
+                B[k, i] = S[k, i]
+    return kernel
+"""
+
+
+def test_a_row_is_made_of_the_row_before(tmp_path: Path) -> None:
+    program = read(written(tmp_path, RUNNING.replace("{row}", "k - 1")))
+    assert opaque(program) == []
+    text = backend("tilelang").emit(program).text
+    assert same_program(program, TileLangFrontend().parse_text(tmp_path / "again.py", text, "kernel"))
+
+
+def test_a_row_that_may_be_the_one_that_is_written_is_refused() -> None:
+    text = """kir 1
+program p
+  in A: i32[16]
+  out B: f32[8]
+kernel k grid (x: 8) threads 32
+  shared S: f32[16, 8]
+  S[3, 0 +: 8] = S[load(A[x]), 0 +: 8] + 1.0
+  B[x] = S[0, 0]
+"""
+    program = parse_program(text)
+    same = parse_program(text.replace("S[3, 0 +: 8] = S[load(A[x]), 0 +: 8] + 1.0", "S[3, 0 +: 7] = S[3, 1 +: 7] + 1.0"))
+    for each in (program, same):
+        with pytest.raises(KirError, match="KIR-B328"):
+            backend("tilelang").emit(each)

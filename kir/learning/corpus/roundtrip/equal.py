@@ -16,7 +16,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, canonical, rename
 from kir.ir.printer import expr_text
-from kir.ir.types import DTYPES, I32, I64, TileType, dtype_of, shape_of
+from kir.ir.types import BOOL, DTYPES, I32, I64, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, once, statements, substitute, transform, walk
 from kir.learning.corpus.roundtrip.same_values import worked_out_once
 from kir.learning.corpus.roundtrip.settled_terms import Terms
@@ -304,6 +304,8 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
                 new = replace(new, cond=_rest(new.cond, known))
             if dtype_of(new.type).is_bool and (said := _as_logic(new)) is not None:
                 return said
+            if isinstance(new.a, n.Load) and new.a.mask == new.cond and isinstance(new.b, n.Const) and new.a.other == new.b:
+                return new.a  # where it does not hold both are the same number
         if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr) and shape_of(new.type) == shape_of(
                 new.args[0].type):
             return new.args[0]
@@ -322,6 +324,11 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
                                            for i in new.index))
             bare = replace(new, index=tuple(_unspread(i) for i in new.index))
             return bare if shape_of(bare.type) == shape_of(new.type) else new
+        if isinstance(new, n.Binary) and new.op in ("and", "or") and new.type == BOOL and build.invert(new.a) == new.b:
+            return n.Const(new.op == "or", BOOL)
+        if isinstance(new, n.Binary) and new.op in ("and", "or") and new.type == BOOL and any(
+                isinstance(x, n.Const) and x.value is (new.op == "and") for x in (new.a, new.b)):
+            return new.b if isinstance(new.a, n.Const) else new.a
         if isinstance(new, n.Binary):
             return replace(new, a=_stretching(new.a, new.b), b=_stretching(new.b, new.a))
         if isinstance(new, n.Select):

@@ -139,7 +139,10 @@ def _through(reader: Frontend, ref: KernelRef, path: Path, program: n.Program | 
     if out["state"] == "parsed" and hasattr(reader, "guessed"):
         for given, names in reader.guessed(path, ref.name, side):
             if (other := as_read(given, ref.line))["state"] == "clean":
-                return _back(reader, ref, path, given, other | {"guessed": list(names)})
+                other = _back(reader, ref, path, given, other | {"guessed": list(names)})
+                out = out if out["state"] == "clean" and other["state"] != "equal" else other
+            if out["state"] == "equal":
+                break
     return out
 
 
