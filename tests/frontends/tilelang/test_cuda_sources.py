@@ -177,6 +177,9 @@ def test_headers_that_define_a_function_twice_are_told_apart_by_the_name_in_the_
     file = package(tmp_path, COPIED.replace("FN", "take16"))
     (tmp_path / "csrc" / "other.h").write_text(HEADER.replace("evict_first", "evict_last"))
     assert opaque(read(file)) == []  # "own.h" stands in it
+    (tmp_path / "csrc" / "own.h").write_text(HEADER.replace("void take16(void* to", "void take16(int to"))
+    assert "which no definition fits" in opaque(read(file))[0]  # a header that has changed is read again
+    (tmp_path / "csrc" / "own.h").write_text(HEADER)
     file.write_text(file.read_text().replace('"own.h"', '"flags"'))
     assert opaque(read(file)) == ["a function of CUDA source, 'own::take16', that several headers define"]
 
@@ -184,6 +187,10 @@ def test_headers_that_define_a_function_twice_are_told_apart_by_the_name_in_the_
 def test_macros_that_change_words_behind_them_are_refused(tmp_path: Path) -> None:
     file = package(tmp_path, COPIED.replace("FN", "take16"), "#define bits other\n" + HEADER)
     assert opaque(read(file)) == ["a function of CUDA source, 'own::take16', behind macros of its own"]
+    file = package(tmp_path, COPIED.replace("FN", "take16"), "#ifdef FAST\n#endif\n" + HEADER)  # which only the compiler's options tell
+    assert opaque(read(file)) == ["a function of CUDA source, 'own::take16', behind macros of its own"]
+    guarded = "#ifndef OWN_H\n#define OWN_H\n" + HEADER + "#if defined(__CUDA_ARCH__)\n#endif\n#endif\n"
+    assert opaque(read(package(tmp_path, COPIED.replace("FN", "take16"), guarded))) == []
     file = written(tmp_path, """
 @T.prim_func
 def kernel(X: T.Tensor([32], "float32")):
