@@ -14,7 +14,7 @@ HEADERS = (".h", ".hh", ".hpp", ".cuh", ".inl")
 MOST_BYTES = 1 << 20
 """Of a header that is looked into."""
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_CHANGED = re.compile(r"^[ \t]*#[ \t]*(?:define[ \t]+[a-z_]|undef\b)", re.MULTILINE)
+_CHANGED = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+[a-z_]", re.MULTILINE)
 """A macro that may mean something in what TileLang writes."""
 _ASKED = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(.*)$", re.MULTILINE)
 _GUARD = re.compile(r"#[ \t]*ifndef[ \t]+(\w+)\s*#[ \t]*define[ \t]+\1\b")

@@ -156,7 +156,6 @@ def test_arithmetic_lanes_and_atomics_of_a_function_stand_in_its_place(tmp_path:
 
 
 @pytest.mark.parametrize("call, why", [
-    ('"own::leaves"', "there is no instruction 'exit'"),
     ('"own::holds", T.address_of(rows[0, 0])', "memory of its own that threads share"),
     ('"own::absent", T.address_of(Y[0])', "which is not declared"),
     ('"own::take16", T.address_of(tile[0, 0]), T.address_of(X[0])', "registers of 'tile', which TileLang deals out"),
@@ -269,3 +268,15 @@ def test_a_place_that_a_function_counts_through_all_of_a_tensor_is_one_of_its_ro
     x = np.arange(512, dtype=np.float32)
     found = execute(file, {"X": x, "Y": np.zeros_like(x), "Z": np.zeros(4, np.int32)}, {"n": 512})["Y"].reshape(-1, 4)
     assert found[:32, :3].tolist() == [[2 * t + k + 3 for k in range(3)] for t in range(32)]
+
+
+def test_a_function_that_ends_its_thread_ends_it(tmp_path: Path) -> None:
+    file = package(tmp_path, """
+            if tx >= 16:
+                T.call_extern("handle", "own::leaves")
+            Y[bx * 128 + tx] = T.cast(1, dtype)
+""")
+    program = read(file)
+    assert opaque(program) == [] and "return" in program_text(program) and same_program(program, again(program, tmp_path))
+    found = execute(file, {"X": np.zeros(128, np.float32), "Y": np.zeros(128, np.float32), "Z": np.zeros(4, np.int32)}, {"n": 128, "dtype": "f32"})
+    assert (found["Y"][:16] == 1).all() and not (found["Y"][16:32] == 1).any()
