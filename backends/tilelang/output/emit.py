@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.target.legalize import launched_registers
 from kir.analysis.tiles.seen_through import seen_through, without_idle_views
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
@@ -70,7 +71,7 @@ def write(program: n.Program) -> Written:
         to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0,
                          fast=dict(k.attrs).get("tl_enable_fast_math") is True)
         tiles = Tiles(to, int_value(k.threads) or 0, aliases=Aliases(said))
-        body = Statements(to, tiles, sums=sums_of(k.body), distributed=distributed_arrays(k.body), team=k.threads,
+        body = Statements(to, tiles, sums=sums_of(k.body), distributed=distributed_arrays(k.body), team=k.threads, launched=launched_registers(k) or 0,
                           known=Facts.in_kernel(said, k.name), sizes=frozenset(p.name for p in said.params if isinstance(p.of, DType)))
         parts.append((k, to, body))
         if whole and k is not said.kernels[-1]:

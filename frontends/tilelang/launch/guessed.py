@@ -22,12 +22,14 @@ from ..values.names import DTYPES
 from ..values.values import Items, TypeOf, Value
 from .host_code import allocated_extents, keyword_extents, made_of, tensor_extents, unrolled_extents
 
-USUAL = (64, 1024)
+USUAL = (64, 1024, 32_768)
 """Numbers for an extent of which nothing is said, one after the other."""
 SHORT, THREADS = 2, 128
 """How long a list is, how large each of its elements, a cluster and a pipeline; threads of a CTA."""
 FEW_OF = ("stage", "warp", "cluster", "split", "slot", "depth", "unroll")
 """What names of numbers speak of of which there are few."""
+BYTES_OF = ("itemsize", "item_size", "element_size", "elem_size")
+"""What names of the bytes of an element hold."""
 TRIED = (64, 128, 32, 16, 8, 256, 4, 2, 1, 512, 1024)
 """Numbers that are tried for a condition to hold."""
 CHANGED = ("int", "bool", "any")
@@ -88,6 +90,8 @@ def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionD
     open_ = tuple(x for x in whole if x in shapes)
     numbers = {**{x: SHORT for x in whole if any(word in x.lower() for word in FEW_OF)}, **dict.fromkeys(unrolled_extents(node), FEW),
                **dict.fromkeys(made_of(keyword_extents(node, "cluster_dims"), owners), SHORT), **{x: THREADS for x in whole if "threads" in x.lower()}}
+    width = next((v.dtype.bits // 8 for v in (*said.values(), *free.values()) if isinstance(v, TypeOf)), SHORT)
+    numbers |= {x: width for x in whole if any(word in x.lower() for word in BYTES_OF)}
     tried: list[tuple[Said, tuple[str, ...]]] = [(said, ()), ({**said, **free}, ())]
     for k, number in enumerate(USUAL):
         given = {**said, **free, **{x: numbers.get(x, number) for x in whole}}

@@ -147,7 +147,7 @@ class Taint:
     def is_collective(self, s: n.Stmt) -> bool:
         match s:
             case n.Mma() | n.View() | n.Roles():
-                return not (isinstance(s, n.View) and s.buffer.name in self.buffers)
+                return not (isinstance(s, n.View) and (s.buffer.name in self.buffers or s.buffer.space == "global"))
             case n.Alloc():
                 return not is_local(s.buffer)
             case n.For() if s.kind == LANES:

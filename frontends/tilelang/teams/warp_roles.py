@@ -92,7 +92,7 @@ def evaluated(e: n.Expr, values: dict[str, int], definitions: Mapping[str, n.Exp
 
     match e:
         case n.Const():
-            return int(e.value)
+            return int(e.value) if isinstance(e.value, (bool, int)) else None
         case n.Var():
             if e.name in values:
                 return values[e.name]

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from kir.base.diagnostic import KirError
 from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.printer import program_text
 from kir.ir.visit import statements
+from kir.learning.corpus.roundtrip.equal import same_program
 from kir.learning.corpus.roundtrip.one import examine
+from kir.surface import backend
 from tests.frontends.reading import opaque
 from tests.frontends.tilelang.numpy_kernels import F32
 from tests.frontends.tilelang.reading import bound, execute, read, written
@@ -190,3 +194,43 @@ def test_a_role_that_a_binding_gives_its_threads_is_one(tmp_path: Path) -> None:
     file = written(tmp_path, COPIES.replace("ALL", "T.sync_warp()").replace("factory(n)", "factory(n, threads)").replace("threads=256", "threads=threads"))
     assert opaque(read(file)) == ["a branch on the thread's number, where the binding decides how many threads there are"]
     assert opaque(bound(file, Binding(metas={"threads": 256}, sizes=["n"], facts=["n >= 1"]))) == []
+
+
+APART = """
+def factory(n):
+    @T.prim_func
+    def kernel(X: T.Tensor((n,), "float32"), Y: T.Tensor((64, 32), "float32")):
+        with T.Kernel(1, threads=THREADS) as b:
+            held = T.alloc_shared((64, 32), "float32")
+            full = T.alloc_barrier([COUNT])
+            tx = T.get_thread_binding()
+            if FIRST:
+                T.clear(held)
+                T.barrier_arrive(full[0])
+            if SECOND:
+                T.barrier_wait(full[0], 0)
+                T.copy(held, Y)
+"""
+
+
+@pytest.mark.parametrize(("threads", "count", "first", "second", "roles"), [
+    (288, 32, "tx >= 256", "tx < 128", ["warps_0_4", "warps_8_9"]),
+    (384, 128, "tx < 128", "tx >= 128 and tx < 256", ["warps_0_4", "warps_4_8"]),
+    (384, 64, "tx >= 32 and tx < 96", "tx >= 96 and tx < 352", ["warps_1_3", "warps_3_11"]),
+    (128, 96, "tx < 96", "tx >= 96", ["warps_0_3", "warps_3_4"]),
+])
+def test_roles_of_some_warps_are_written_as_branches_of_theirs(tmp_path: Path, threads: int, count: int, first: str, second: str, roles: list[str]) -> None:
+    source = APART.replace("THREADS", str(threads)).replace("COUNT", str(count)).replace("FIRST", first).replace("SECOND", second)
+    file = written(tmp_path, source)
+    program = read(file)
+    found, = (s for s in statements(program.kernels[0].body) if isinstance(s, n.Roles))
+    assert [r.name for r in found.roles] == roles
+    assert same_program(program, TileLangFrontend().parse_text(tmp_path / "again.py", backend("tilelang").emit(program).text, "kernel"))
+    assert [r["state"] for r in examine(file, frozenset(), lambda name: None)] == ["equal"]
+
+
+def test_registers_of_part_of_a_warpgroup_are_refused(tmp_path: Path) -> None:
+    source = APART.replace("THREADS", "384").replace("COUNT", "32").replace("FIRST", "tx >= 32 and tx < 64").replace("SECOND", "tx >= 128 and tx < 256")
+    program = read(written(tmp_path, source.replace("T.clear(held)", "T.set_max_nreg(40, 0)\n                T.clear(held)")))
+    with pytest.raises(KirError, match="KIR-B304"):
+        backend("tilelang").emit(program)
