@@ -280,3 +280,16 @@ def test_a_function_that_ends_its_thread_ends_it(tmp_path: Path) -> None:
     assert opaque(program) == [] and "return" in program_text(program) and same_program(program, again(program, tmp_path))
     found = execute(file, {"X": np.zeros(128, np.float32), "Y": np.zeros(128, np.float32), "Z": np.zeros(4, np.int32)}, {"n": 128, "dtype": "f32"})
     assert (found["Y"][:16] == 1).all() and not (found["Y"][16:32] == 1).any()
+
+
+def test_bytes_that_a_function_puts_into_a_tensor_are_a_copy(tmp_path: Path) -> None:
+    file = package(tmp_path, """
+            for i in T.serial(4):
+                held[i] = X[bx * 128 + tx * 4 + i]
+            T.call_extern("handle", "own::plain16", T.address_of(Y[bx * 128 + tx * 4]), T.address_of(held[0]))
+""")
+    program = read(file)
+    text = backend("tilelang").emit(program).text
+    assert opaque(program) == [] and "kir_copy16" in text and same_program(program, again(program, tmp_path))
+    x = np.arange(128, dtype=np.float32)
+    assert (execute(file, {"X": x, "Y": np.zeros_like(x), "Z": np.zeros(4, np.int32)}, {"n": 128, "dtype": "f32"})["Y"] == x).all()
