@@ -24,7 +24,7 @@ def factory(k, policy="evict_last"):
             a = T.alloc_shared((64, 64), "float16")
             w = T.alloc_shared((64, 64), "float16")
             acc = T.alloc_fragment((64, 64), "float32")
-            full = T.alloc_barrier([1])
+            full = T.alloc_barrier([128])
             with T.ws(1):
                 for i in T.serial(k // 64):
                     T.tma_copy(A[0:64, i * 64:i * 64 + 64], a, barrier=full[0], eviction_policy=POLICY)
