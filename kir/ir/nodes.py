@@ -442,7 +442,8 @@ def meta_type(m: Meta) -> DType:
 class Param(Node):
     """A run-time parameter, in ABI order. `role`: `size` (an integer of the problem), `scalar`, or a tensor `in`, `out`, `inout`.
     A tensor's `of` is its buffer; `value` is what a derived scalar (a stride, say) equals. attrs: `restrict`, `alias`; `addressed`
-    for all memory as bytes, at whose start address 0 is: what a kernel reaches through addresses made of integers."""
+    for all memory as bytes, at whose start address 0 is: what a kernel reaches through addresses made of integers; of a scalar `address`,
+    the tensor whose first element is at the address that it is."""
 
     name: str
     role: Literal["size", "scalar", "in", "out", "inout"]

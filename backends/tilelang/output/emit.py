@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.target.legalize import launched_registers
 from kir.analysis.tiles.seen_through import seen_through, without_idle_views
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
@@ -60,7 +61,7 @@ def write(program: n.Program) -> Written:
     top = spelled(k.name for k in said.kernels)
     factories: dict[str, str] = {}
     imports: set[str] = set()
-    whole = generic and len(said.kernels) > 1
+    whole = generic and (len(said.kernels) > 1 or bool(said.workspaces))
     parts: list[tuple[n.Kernel, Expressions, Statements]] = []
     for k in said.kernels:
         params = parameters(said, k) if not whole else [*said.params]
@@ -70,7 +71,7 @@ def write(program: n.Program) -> Written:
         to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0,
                          fast=dict(k.attrs).get("tl_enable_fast_math") is True)
         tiles = Tiles(to, int_value(k.threads) or 0, aliases=Aliases(said))
-        body = Statements(to, tiles, sums=sums_of(k.body), distributed=distributed_arrays(k.body), team=k.threads,
+        body = Statements(to, tiles, sums=sums_of(k.body), distributed=distributed_arrays(k.body), team=k.threads, launched=launched_registers(k) or 0,
                           known=Facts.in_kernel(said, k.name), sizes=frozenset(p.name for p in said.params if isinstance(p.of, DType)))
         parts.append((k, to, body))
         if whole and k is not said.kernels[-1]:
@@ -117,7 +118,7 @@ def _factory(p: n.Program, parts: Sequence[tuple[n.Kernel, Expressions, Statemen
     try:
         tensors = ", ".join(f"{to.names[q.name]}: {_annotation(q, to)}" for q in params if not is_size(q))
         body.put(f"def {inner}({tensors}):", 1, None)
-        for w in p.workspaces if len(parts) > 1 else ():
+        for w in p.workspaces if generic else ():
             shape = ", ".join(to.text(d) for d in w.buffer.shape)
             body.put(f"{to.names[w.buffer.name]} = T.alloc_global(({shape}{',' if len(w.buffer.shape) == 1 else ''}), {to.dtype(w.buffer.dtype)})", 2, None)
     except KirError as refused:

@@ -30,8 +30,6 @@ Line = tuple[str, StatementPath | None]
 WARP = 32
 GROUP = 4
 """Warps of a warpgroup."""
-REGISTERS = 65536
-"""32-bit registers of an SM, of which a CTA's threads share what they are launched with."""
 _POINTLESS = frozenset({"fence_mbar_init"})
 """What TileLang's compiler puts in by itself."""
 
@@ -50,6 +48,8 @@ class Statements:
     in_thread: bool = False
     team: n.Expr = field(default_factory=lambda: build.const(0))
     """The threads of a CTA."""
+    launched: int = 0
+    """Registers of each thread at launch; 0 where that is not known."""
     warps: int | None = None
     """The first warp of the role that is written."""
     sums: dict[str, str] = field(default_factory=dict)
@@ -251,22 +251,23 @@ class Statements:
 
     def _roles(self, s: n.Roles, path: StatementPath, depth: int) -> None:
         """A branch for each range of threads, from the first warp to the last."""
-        ends = [r.hi for r in s.roles]
-        if (self.warps is None and all(r.lo % GROUP == 0 and r.hi % GROUP == 0 for r in s.roles) and [r.lo for r in s.roles] != [0, *ends[:-1]]) or (
-                self.warps is None and ends[-1] * WARP < self.tiles.threads and ends[-1] % GROUP == 0 and len(ends) == 1):
+        ends, whole = [r.hi for r in s.roles], self.tiles.threads
+        if self.warps is not None or max(ends) * WARP > whole:
+            raise refuse("KIR-B304", "roles within a role, or of warps that the CTA has not", "roles of warps of the CTA")
+        all_of_it = [r.lo for r in s.roles] == [0, *ends[:-1]] and ends[-1] * WARP == whole and len(ends) > 1
+        if not all_of_it and all(r.lo % GROUP == 0 and r.hi % GROUP == 0 for r in s.roles):
             self._groups(s, path, depth)
             return
-        if self.warps is not None or [r.lo for r in s.roles] != [0, *ends[:-1]] or ends[-1] * WARP != self.tiles.threads or len(ends) < 2:
-            raise refuse("KIR-B304", "roles that are not all the CTA's warps in order", "roles from warp 0 to the last, side by side")
-        whole, name = self.tiles.threads, fresh("tx", {*self.to.names.values(), *self.tiles.taken})
+        name = fresh("tx", {*self.to.names.values(), *self.tiles.taken})
         self.tiles.taken.add(name)
         self.put(f"{name} = T.get_thread_binding()", depth, path)
-        launched = REGISTERS // whole // 8 * 8
         runs = _together(s.roles)
         for number, run in enumerate(runs):
-            self.put(_head(name, number, run[-1].hi, len(runs)), depth, path)
+            if run[0].registers and not all_of_it and (run[0].lo % GROUP or (run[-1].hi % GROUP and run[-1].hi * WARP < whole)):
+                raise refuse("KIR-B304", "registers of part of a warpgroup", "as many registers for all its warps")
+            self.put(_head(name, number, run[-1].hi, len(runs)) if all_of_it else _of_warps(name, run[0].lo, run[-1].hi, whole), depth, path)
             if registers := run[0].registers:
-                self.put(f"T.set_max_nreg({registers}, {int(registers > launched)})", depth + 1, path)
+                self._registers(registers, path, depth + 1)
             for k, r in enumerate(run):
                 if len(run) > 1:
                     self.put(_head(name, k, r.hi, len(run)), depth + 1, path)
@@ -276,14 +277,19 @@ class Statements:
                 finally:
                     self.tiles.threads, self.warps = whole, None
 
+    def _registers(self, count: int, path: StatementPath, depth: int) -> None:
+        """What a role asks for: more than each thread has at launch, or less."""
+        if not self.launched:
+            raise refuse("KIR-B304", "registers of a role, where how many a thread has at launch is no number", "threads and options as numbers")
+        self.put(f"T.set_max_nreg({count}, {int(count > self.launched)})", depth, path)
+
     def _groups(self, s: n.Roles, path: StatementPath, depth: int) -> None:
         """Parts of the CTA that are whole warpgroups, in whatever order: `with T.ws(..)` for each."""
         whole = self.tiles.threads
-        launched = REGISTERS // whole // 8 * 8
         for r in s.roles:
             self.put(f"with T.ws({', '.join(str(g) for g in range(r.lo // GROUP, r.hi // GROUP))}):", depth, path)
             if r.registers:
-                self.put(f"T.set_max_nreg({r.registers}, {int(r.registers > launched)})", depth + 1, path)
+                self._registers(r.registers, path, depth + 1)
             self.tiles.threads, self.warps = (r.hi - r.lo) * WARP, r.lo
             try:
                 self.block(r.body, path, depth + 1)
@@ -467,6 +473,8 @@ class Statements:
         match call.fn:
             case "barrier":
                 self.put("T.sync_threads()", depth, path)
+            case "grid_barrier":
+                self.put("T.sync_grid()", depth, path)
             case "async_commit":
                 self.put("T.ptx_commit_group()", depth, path)
             case "print" if len(args) <= 1 and len(attrs) == 1:
@@ -538,7 +546,7 @@ def _together(roles: tuple[n.Role, ...]) -> list[list[n.Role]]:
     """Roles side by side, those of one warpgroup with registers of its own together: all its warps ask for them in one instruction."""
     out: list[list[n.Role]] = []
     for r in roles:
-        if r.registers and r.lo % GROUP:
+        if r.registers and r.lo % GROUP and out and out[-1][-1].hi == r.lo:
             out[-1].append(r)
         else:
             out.append([r])
@@ -548,6 +556,12 @@ def _together(roles: tuple[n.Role, ...]) -> list[list[n.Role]]:
 def _head(name: str, number: int, end: int, count: int) -> str:
     """How the branch of one of so many ranges of threads begins, which lie side by side and end at a warp."""
     return f"if {name} < {end * WARP}:" if number == 0 else "else:" if number == count - 1 else f"elif {name} < {end * WARP}:"
+
+
+def _of_warps(name: str, lo: int, hi: int, threads: int) -> str:
+    """How a branch of some warps begins, whatever others do."""
+    ends = [f"{name} >= {lo * WARP}" if lo else "", f"{name} < {hi * WARP}" if hi * WARP < threads else ""]
+    return f"if {' and '.join(filter(None, ends)) or f'{name} >= 0'}:"
 
 
 def uniform(e: n.Expr) -> n.Expr:

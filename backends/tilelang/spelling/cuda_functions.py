@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, TileType
+from kir.ir.types import DType
 from kir.ir.visit import walk
 from kir.surface.ptx.registers.policies import IN_REGISTERS, WORDS, words
 
@@ -16,9 +16,8 @@ _HEAD = "__device__ __forceinline__"
 
 
 def is_loaded(e: n.Load) -> bool:
-    """Whether one element is read under a cache policy that a function in front of the kernel has."""
-    return (bool(e.cache) and not isinstance(e.type, TileType) and e.mask is None and not e.clip and e.at.buffer.space == "global"
-            and _known(e.cache) is not None)
+    """Whether elements are read under a cache policy that a function in front of the kernel has, one at a time."""
+    return bool(e.cache) and e.mask is None and not e.clip and e.at.buffer.space == "global" and _known(e.cache) is not None
 
 
 def is_moved(s: n.Copy) -> bool:
@@ -74,7 +73,8 @@ def functions(k: n.Kernel) -> list[str]:
 
 
 def _functions(k: n.Kernel) -> Iterator[tuple[str, str]]:
-    for x in (y for s in k.body for y in walk(s)):
+    copied = {id(x.src) for s in k.body for x in walk(s) if isinstance(x, n.Copy)}
+    for x in (y for s in k.body for y in walk(s) if id(y) not in copied):
         match x:
             case n.Call(fn="prefetch"):
                 level = dict(x.attrs).get("level", 2)

@@ -138,7 +138,7 @@ def _held(r: Reading, v: Value, node: Node, words: str, box: n.TensorMap | None,
     if s.space == "shared" and s.declared in (DTYPES["u64"], DTYPES["i64"]) and _is_barrier(words) and not set(s.uses) - {MBARRIER}:
         return ptx.Pointer(place.region(MBARRIER, None))
     dtype = s.declared if s.tensor is not None else max(s.uses, key=lambda d: s.uses[d]) if s.uses else s.declared
-    if taken is not None and s.space == "shared" and taken != dtype and (taken.bits != dtype.bits if "matrix" in words else taken.bits == dtype.bits):
+    if taken is not None and s.space == "shared" and taken != dtype and (taken.bits != dtype.bits or "matrix" not in words):
         dtype = taken
     ordered = _ORDERED.search(words) if s.is_global else None
     if ordered is not None and dtype.bits < int(ordered[1]):

@@ -9,7 +9,7 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 
 from ..state.reader import Reader, zero
-from ..state.regions import at, neighbor, neighbors, region
+from ..state.regions import at, behind, neighbor, neighbors, region
 from ..values.arithmetic import convert
 from ..values.values import Address, NotUnderstood, Signature, TypeOf, Value
 
@@ -35,24 +35,9 @@ def _raw(r: Reader, given: Signature) -> Value:
 
 def _behind(b: n.Buffer, first: tuple[n.Expr, ...], offset: n.Expr) -> Address:
     """The element that lies so many behind one. Raises NotUnderstood for memory that is not dense, or that TileLang may lay out otherwise."""
-    if len(b.shape) == 1 and b.strides is None:
-        return Address(b, (build.add(first[0], offset),))
-    if b.strides is not None or b.layout is not None or not b.shape:
+    if not b.shape or b.strides is not None or b.layout is not None:
         raise NotUnderstood("an address with an offset")
-    flat, step = offset, build.const(1)
-    for i, d in zip(reversed(first), reversed(b.shape), strict=True):
-        flat, step = build.add(flat, build.mul(i, step)), build.mul(step, d)
-    index: list[n.Expr] = []
-    for k, d in enumerate(reversed(b.shape)):
-        whole, part = _divided(flat, d)
-        index.append(flat if k == len(b.shape) - 1 else part)
-        flat = whole
-    return Address(b, tuple(reversed(index)))
-
-
-def _divided(e: n.Expr, by: n.Expr) -> tuple[n.Expr, n.Expr]:
-    """A number of elements as whole rows and what is left of one."""
-    return build.floordiv(e, by), build.mod(e, by)
+    return Address(b, behind(b, first, offset))
 
 
 def _cp_async(r: Reader, given: Signature) -> Value:

@@ -232,7 +232,7 @@ def _storage_sync(r: Reader, given: Signature) -> Value:
 
 
 def _sync_grid(r: Reader, given: Signature) -> Value:
-    r.out.emit(n.Opaque("tilelang", "T.sync_grid()", GRID_BARRIER))
+    _emit(r, GRID_BARRIER)
     return None
 
 

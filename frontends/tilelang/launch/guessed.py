@@ -4,7 +4,7 @@ names (tables of settings, calls, defaults), and usual numbers for the rest."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import combinations, islice, product
 from pathlib import Path
@@ -22,12 +22,14 @@ from ..values.names import DTYPES
 from ..values.values import Items, TypeOf, Value
 from .host_code import allocated_extents, keyword_extents, made_of, tensor_extents, unrolled_extents
 
-USUAL = (64, 1024)
+USUAL = (64, 1024, 32_768)
 """Numbers for an extent of which nothing is said, one after the other."""
 SHORT, THREADS = 2, 128
 """How long a list is, how large each of its elements, a cluster and a pipeline; threads of a CTA."""
 FEW_OF = ("stage", "warp", "cluster", "split", "slot", "depth", "unroll")
 """What names of numbers speak of of which there are few."""
+BYTES_OF = ("itemsize", "item_size", "element_size", "elem_size")
+"""What names of the bytes of an element hold."""
 TRIED = (64, 128, 32, 16, 8, 256, 4, 2, 1, 512, 1024)
 """Numbers that are tried for a condition to hold."""
 CHANGED = ("int", "bool", "any")
@@ -78,16 +80,16 @@ def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionD
         elif fits(wanted.get(name), value):
             said[name] = value
     free: Said = {m.name: v for m in metas if m.name not in said and (v := _of_kind(m, choices.get(m.name, ()))) is not None}
-    usual = max(lists.values(), default=0) or SHORT
-    for name, count in lists.items():
-        kinds = [wanted.get(f"{name}_{at}") for at in range(count or usual)] if f"{name}_0" not in said else []
-        elements: Said = _elements(name, [SHORT if m is None or (v := _of_kind(m, choices.get(m.name, ()))) is None else v for m in kinds])
-        free.update(elements)
+    for name in lists:
+        if f"{name}_0" not in said:
+            free.update(_elements(name, _items(name, lists, lambda x: _of_kind(wanted[x], choices.get(x, ())) if x in wanted else None)))
     whole = [k for k, m in wanted.items() if m.kind == "int" and m.default is None and k not in said and k not in free]
     shapes = made_of(tensor_extents(node), owners) - made_of(allocated_extents(node), owners)
     open_ = tuple(x for x in whole if x in shapes)
     numbers = {**{x: SHORT for x in whole if any(word in x.lower() for word in FEW_OF)}, **dict.fromkeys(unrolled_extents(node), FEW),
                **dict.fromkeys(made_of(keyword_extents(node, "cluster_dims"), owners), SHORT), **{x: THREADS for x in whole if "threads" in x.lower()}}
+    width = next((v.dtype.bits // 8 for v in (*said.values(), *free.values()) if isinstance(v, TypeOf)), SHORT)
+    numbers |= {x: width for x in whole if any(word in x.lower() for word in BYTES_OF)}
     tried: list[tuple[Said, tuple[str, ...]]] = [(said, ()), ({**said, **free}, ())]
     for k, number in enumerate(USUAL):
         given = {**said, **free, **{x: numbers.get(x, number) for x in whole}}
@@ -99,6 +101,12 @@ def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionD
         if (made, sizes) not in before:
             before.append((made, sizes))
             yield Guess(made, sizes, tuple(k for k in made if k not in said or made[k] != said[k]), made.keys() >= {*whole})
+
+
+def _items(name: str, lists: Mapping[str, int], of_kind: Callable[[str], Value]) -> list[Value]:
+    """Elements of a list: as many as are looked at, or else as other lists have; those that are lists have their own."""
+    parts = [f"{name}_{at}" for at in range(lists[name] or max(lists.values()) or SHORT)]
+    return [Items(tuple(_items(x, lists, of_kind))) if x in lists else SHORT if (v := of_kind(x)) is None else v for x in parts]
 
 
 def _elements(name: str, items: Sequence[Value]) -> Said:

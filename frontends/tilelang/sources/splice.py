@@ -12,6 +12,7 @@ from kir.ir.types import I32, TileType
 from kir.ir.visit import statements, substitute, transform, walk
 
 from ..state.reader import zero
+from ..state.regions import behind
 from ..values.arithmetic import convert
 from ..values.values import NotUnderstood, Place
 
@@ -103,7 +104,13 @@ class Splice:
                 (known + count) * b.dtype.bytes <= ROW)):
             raise NotUnderstood(f"places of '{b.name}' from an address on, which TileLang may lay out otherwise")
         at_last = build.add(first, lo)
-        return build.region(to.buffer, *to.index[:-1], build.span(at_last, i.extent) if isinstance(i, n.Span) else at_last)
+        outer: tuple[n.Expr | n.Span, ...] = to.index[:-1]
+        last, width = build.int_value(at_last), build.int_value(b.shape[-1])
+        inside = known == 0 or (last is not None and width is not None and isinstance(count, int) and 0 <= last <= width - count)
+        if len(b.shape) > 1 and b.space != "shared" and not inside:  # it may lie in another row
+            found = behind(b, tuple(x for x in to.index if isinstance(x, n.Expr)), lo)
+            outer, at_last = found[:-1], found[-1]
+        return build.region(to.buffer, *outer, build.span(at_last, i.extent) if isinstance(i, n.Span) else at_last)
 
 
 def _inside(at: n.Region) -> bool:

@@ -13,7 +13,8 @@ from kir.ir.visit import blocks_of, statements, walk
 from ..values.names import LANES
 from .mentions import seen, warp_call
 
-NEUTRAL = frozenset({"assume", "assertion", "barrier", "named_barrier_sync", "named_barrier_arrive", "warp_sync", "nanosleep", "mbar_wait", "fence"})
+NEUTRAL = frozenset({"assume", "assertion", "barrier", "named_barrier_sync", "named_barrier_arrive", "warp_sync", "nanosleep", "mbar_wait", "fence",
+                     "grid_barrier"})
 """Calls that mean the same for a team and for each of its threads."""
 OF_ONE = frozenset({"mbar_expect", "mbar_arrive_expect", "mbar_init", "bulk_commit", "bulk_wait", "async_commit", "async_wait", "fence_async",
                     "fence_mbar_init", "grid_dependency_wait", "grid_dependency_launch", "wgmma_fence", "set_registers", "trap"})
@@ -146,7 +147,7 @@ class Taint:
     def is_collective(self, s: n.Stmt) -> bool:
         match s:
             case n.Mma() | n.View() | n.Roles():
-                return not (isinstance(s, n.View) and s.buffer.name in self.buffers)
+                return not (isinstance(s, n.View) and (s.buffer.name in self.buffers or s.buffer.space == "global"))
             case n.Alloc():
                 return not is_local(s.buffer)
             case n.For() if s.kind == LANES:

@@ -30,7 +30,7 @@ GROUPS = frozenset({"async_commit", "async_wait", "bulk_commit", "bulk_wait", "w
                     "fence_mbar_init"})
 RINGS = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "mbar_wait"})
 NAMED = frozenset({"named_barrier_sync", "named_barrier_arrive"})
-OTHERS = frozenset({"cluster_arrive", "cluster_wait", "grid_dependency_wait", "grid_dependency_launch"})
+OTHERS = frozenset({"cluster_arrive", "cluster_wait", "grid_barrier", "grid_dependency_wait", "grid_dependency_launch"})
 
 
 @dataclass(frozen=True, eq=False)

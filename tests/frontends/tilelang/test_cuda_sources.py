@@ -71,7 +71,7 @@ KERNEL = """
 FLAGS = ["-include", "own.h"]
 def factory(n, dtype: str = "float32"):
     @T.prim_func
-    def kernel(X: T.Tensor((n,), dtype), Y: T.Tensor((n,), dtype), Z: T.Tensor((4,), "int32")):
+    def kernel(X: T.Tensor((n,), dtype), Y: T.Tensor((n,), dtype), Z: T.Tensor([4], "int32")):
         with T.Kernel(T.ceildiv(n, 128), threads=32) as bx:
             tx = T.get_thread_binding()
             held = T.alloc_local((4,), dtype)
@@ -145,7 +145,7 @@ def test_arithmetic_lanes_and_atomics_of_a_function_stand_in_its_place(tmp_path:
     program = read(file)
     assert opaque(program) == [] and same_program(program, again(program, tmp_path))
     x = np.linspace(-1, 1, 256).astype(np.float32)
-    tensors = {"X": Tensor((256,), "f32"), "Y": Tensor((256,), "f32"), "Z": Tensor((4,), "i32")}
+    tensors = {"X": Tensor([256], "f32"), "Y": Tensor([256], "f32"), "Z": Tensor([4], "i32")}
     binding = Binding(metas={"n": 256, "dtype": "f32"}, tensors=tensors)
     made = specialize(TileLangFrontend().instantiate(file, "kernel", binding), binding)
     found = run(made, {"X": x, "Y": np.zeros_like(x), "Z": np.zeros(4, np.int32)}).outputs
@@ -186,7 +186,7 @@ def test_macros_that_change_words_behind_them_are_refused(tmp_path: Path) -> Non
     assert opaque(read(file)) == ["a function of CUDA source, 'own::take16', behind macros of its own"]
     file = written(tmp_path, """
 @T.prim_func
-def kernel(X: T.Tensor((32,), "float32")):
+def kernel(X: T.Tensor([32], "float32")):
     with T.Kernel(1, threads=32) as b:
         T.import_source("#define float double")
         X[T.get_thread_binding()] = 1.0
@@ -197,7 +197,7 @@ def kernel(X: T.Tensor((32,), "float32")):
 def test_simd_words_of_cuda_are_arithmetic_on_parts_of_a_register(tmp_path: Path) -> None:
     file = written(tmp_path, """
 @T.prim_func
-def kernel(X: T.Tensor((32,), "uint32"), W: T.Tensor((32,), "uint32"), Y: T.Tensor((3, 32), "uint32")):
+def kernel(X: T.Tensor([32], "uint32"), W: T.Tensor([32], "uint32"), Y: T.Tensor((3, 32), "uint32")):
     with T.Kernel(1, threads=32) as b:
         t = T.get_thread_binding()
         Y[0, t] = T.call_extern("uint32", "__vmaxu2", X[t], W[t])
@@ -247,3 +247,18 @@ def test_a_function_whose_name_the_binding_completes_is_each_that_there_is(tmp_p
     assert [s.src.cache for k in bound.kernels for b in k.body for s in walk(b) if isinstance(s, n.Copy)] == [""]
     file.write_text(file.read_text().replace("own::get_", "own::none_"))
     assert opaque(read(file)) == ["a text that is put together from open values"]
+
+
+def test_a_place_that_a_function_counts_through_all_of_a_tensor_is_one_of_its_rows(tmp_path: Path) -> None:
+    header = HEADER.replace("float leaky(", "float at(const float* from, int k) { return from[k + 1]; }\n__device__ __forceinline__ float leaky(")
+    file = package(tmp_path, """
+            W = T.reshape(X, (n // 8, 8))
+            for k in T.serial(3):
+                Y[bx * 128 + tx * 4 + k] = T.call_extern("float32", "own::at", T.address_of(W[0, 2]), bx * 64 + tx * 2 + k)
+""", header)
+    file.write_text(file.read_text().replace(', dtype: str = "float32"', "").replace("dtype)", '"float32")'))
+    program = read(file)
+    assert opaque(program) == [] and "% 8" in program_text(program)
+    x = np.arange(512, dtype=np.float32)
+    found = execute(file, {"X": x, "Y": np.zeros_like(x), "Z": np.zeros(4, np.int32)}, {"n": 512})["Y"].reshape(-1, 4)
+    assert found[:32, :3].tolist() == [[2 * t + k + 3 for k in range(3)] for t in range(32)]

@@ -320,9 +320,10 @@ def test_a_barrier_of_the_grid_ends_one_kernel_and_begins_the_next(tmp_path: Pat
     assert same_program(generic, again(tmp_path, generic))
 
 
-def test_a_barrier_of_the_grid_across_which_something_lives_is_kept_as_text(tmp_path: Path) -> None:
-    file = written(tmp_path, GRID.replace("whole = 0.0", "whole = total[0]"))
-    assert opaque(read(file)) == ["a barrier of the whole grid, across which 'total' lives"]
+def test_a_barrier_of_the_grid_across_which_something_lives_stays_in_its_kernel(tmp_path: Path) -> None:
+    program = read(written(tmp_path, GRID.replace("whole = 0.0", "whole = total[0]")))
+    assert opaque(program) == [] and len(program.kernels) == 1 and "  grid_barrier()" in program_text(program)
+    assert same_program(program, again(tmp_path, program))
 
 
 HINTS = """

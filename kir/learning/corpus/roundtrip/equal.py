@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from hashlib import sha256
+from operator import is_
 
 from kir.analysis.branch_definitions import both_arms
 from kir.base.instructions import table
@@ -29,11 +30,10 @@ def same_program(a: n.Program, b: n.Program) -> bool:
 
 
 def _same(a: n.Program, b: n.Program, by_content: bool) -> bool:
-    one, other = settled(a, by_content), settled(b, by_content)
-    if one == other:
+    other, filled = settled(b, by_content), both_arms(a)
+    if settled(filled, by_content) == other or (filled is not a and settled(a, by_content) == other):  # what was written has the zeros most often
         return True
-    filled = both_arms(a)
-    return any(each is not a and settled(each, by_content) == other for each in (filled, _clipped(a), _clipped(filled)))
+    return any(settled(each, by_content) == other for each in ((_clipped(a),) if filled is a else (_clipped(filled), _clipped(a))))
 
 
 def _clipped(p: n.Program) -> n.Program:
@@ -257,7 +257,7 @@ def _handed_on(block: n.Block) -> n.Block:
         if replace(to, name=s.buffer.name) != s.buffer or any(to.name in _places(t) for t in out[i:at]):
             continue
         begun = [n.Store(n.Region(to), s.init)] if s.init is not None else []
-        out[i:at + 1] = [*begun, *(rename(t, {s.buffer.name: to.name}) for t in out[i + 1:at])]
+        out[i:at + 1] = [*begun, *(rename(t, {s.buffer.name: to.name}) if s.buffer.name in _places(t) else t for t in out[i + 1:at])]
     return tuple(out)
 
 
@@ -488,13 +488,18 @@ def _mention(s: n.Stmt, names: frozenset[str]) -> int | None:
 
 
 def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
+    """A statement with each block in it as `fn` makes it; itself, with what is known of it, where that changes nothing."""
+    made = [fn(block) for block in blocks_of(s)]
+    if all(len(new) == len(old) and all(map(is_, new, old)) for new, old in zip(made, blocks_of(s), strict=True)):
+        return s
+    left = iter(made)
     match s:
         case n.For() | n.While():
-            return replace(s, body=fn(s.body))
+            return replace(s, body=next(left))
         case n.If():
-            return replace(s, then=fn(s.then), orelse=fn(s.orelse))
+            return replace(s, then=next(left), orelse=next(left))
         case n.Roles():
-            return replace(s, roles=tuple(replace(r, body=fn(r.body)) for r in s.roles))
+            return replace(s, roles=tuple(replace(r, body=next(left)) for r in s.roles))
         case _:
             return s
 
@@ -512,9 +517,15 @@ def _places(s: n.Stmt) -> dict[str, int]:
     """How far into a statement each name is mentioned first."""
     def found() -> dict[str, int]:
         out: dict[str, int] = {}
-        for i, x in enumerate(walk(s)):
+        inner = blocks_of(s)
+        for i, x in enumerate(walk(_with_blocks(s, lambda block: ()) if inner else s)):
             if isinstance(x, (n.Var, n.Buffer)):
                 out.setdefault(x.name, i)
+        passed = max(out.values(), default=0)
+        for within in (_places(t) for block in inner for t in block):
+            for name, i in within.items():
+                out.setdefault(name, passed + 1 + i)
+            passed += 1 + max(within.values(), default=0)
         return out
     return once(s, "_equal_places", found)
 

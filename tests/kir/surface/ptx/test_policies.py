@@ -36,7 +36,7 @@ def test_a_policy_of_all_lines_is_a_word_of_the_access(tmp_path: Path, priority:
     nodes = [x for k in made.kernels for s in k.body for x in walk(s)]
     assert not any(isinstance(x, n.Opaque) for x in nodes)
     assert {x.cache for x in nodes if isinstance(x, (n.Load, n.Store))} == {f"l2_{priority}"}
-    binding = Binding(grid=["1"], metas={"threads_x": 32}, tensors={"to": Tensor((32,), "f32"), "from": Tensor((32,), "f32")})
+    binding = Binding(grid=["1"], metas={"threads_x": 32}, tensors={"to": Tensor([32], "f32"), "from": Tensor([32], "f32")})
     text = backend("cuda").emit(specialize(made, binding)).text
     assert text.count(f"createpolicy.fractional.L2::{priority}.b64") == 2 and text.count(".L2::cache_hint") == 2
     (tmp_path / "again.cu").write_text(text)
