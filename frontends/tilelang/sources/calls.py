@@ -122,9 +122,8 @@ def _kernel(source: str, name: str, dtype: DType | None, operands: Sequence[Oper
         else:
             params.append(f"{word(own)}{'*' if o.place is not None else ''} {o.name}")
     call = f"{name}({', '.join(given)})"
-    if dtype is not None:
-        params.append(f"{word(dtype)}* {RESULT}")
-        call = f"{RESULT}[0] = {call}"
+    params.append(f"{word(dtype) if dtype is not None else 'int'}* {RESULT}")
+    call = f"{RESULT}[0] = {call}" if dtype is not None else f"{call};\n  {RESULT}[0] = 0"  # so that a thread that ends in it does not end with the kernel
     return f"#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n{source}\n__global__ void kir_call({', '.join(params)}) {{\n{''.join(inner)}  {call};\n}}\n"
 
 
@@ -161,7 +160,7 @@ def _moves(found: Sequence[n.Block], operands: Sequence[Operand]) -> list[Move] 
     """What is moved, where that is all that is done, with whatever dtypes."""
     pointers = {o.name: o for o in operands if o.place is not None}
     try:
-        each = [moves_of(body, pointers) for body in found]
+        each = [moves_of(body[:-1] if body and isinstance(s := body[-1], n.Store) and s.at.buffer.name == RESULT else body, pointers) for body in found]
     except NoMoves:
         return None
     return each[0] if all(x == each[0] for x in each) else None

@@ -46,8 +46,6 @@ class Splice:
                     raise NotUnderstood(f"memory at an address, which a function of CUDA source takes for {s.buffer.dtype}")
                 case n.Alloc() if s.buffer.space != "register":
                     raise NotUnderstood("a function of CUDA source with shared memory of its own")
-                case n.Jump(kind="return"):
-                    raise NotUnderstood("a function of CUDA source that ends its thread")
                 case n.Alloc():
                     self.buffers[s.buffer.name] = replace(s.buffer, name=self.fresh(s.buffer.name))
                 case n.Let():
