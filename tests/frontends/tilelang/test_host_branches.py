@@ -379,3 +379,23 @@ def test_what_stands_behind_nested_returns_is_followed(tmp_path: Path, flag: boo
     file = written(tmp_path, NESTED)
     out = execute(file, {"A": np.ones(3, np.float32)}, {"flag": flag, "low": low}, sizes=["n"], facts=["n >= 1", "n <= 4"])
     assert out["B"].tolist() == [10 + added] * 3
+
+
+MANY = """
+def make(n, {flags}):
+    @T.prim_func
+    def kernel({tensors}, B: T.Tensor((n,), "float32")):
+        with T.Kernel(n, threads=32) as bx:
+            B[bx] = 1.0
+    return kernel
+"""
+
+
+@pytest.mark.parametrize(("count", "sides"), [(1, 2), (3, 8), (4, 1)])
+def test_a_function_that_is_more_kernels_than_are_told_apart_stays_text(tmp_path: Path, count: int, sides: int) -> None:
+    flags = ", ".join(f"f{k}: bool" for k in range(count))
+    tensors = ", ".join(f'A{k}: T.Tensor((n, 4) if f{k} else (n,), "float32")' for k in range(count))
+    file = written(tmp_path, MANY.replace("{flags}", flags).replace("{tensors}", tensors))
+    found = TileLangFrontend().sides(file, "kernel")
+    assert len(found) == sides
+    assert [bool(opaque(p)) for _, p in found] == [sides == 1] * sides
