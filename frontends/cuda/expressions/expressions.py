@@ -460,10 +460,10 @@ def _aggregate(r: Reading, node: Node, items: list[Node], t: Rec, scope: Scope) 
             continue
         item = given.pop(m.name)
         if m.reference:
-            held = value(r, item, scope)
-            if not isinstance(made, Members) or not isinstance(held, Located | Members):
+            if not isinstance(made, Members):
                 raise NotUnderstood(f"what the member '{m.name}' refers to", item)
-            made.fields[m.name] = pinned_place(r, held, m.name)
+            held = value(r, item, scope)
+            made.fields[m.name] = pinned_place(r, held, m.name) if isinstance(held, Located | Members) else held
             continue
         v = braced(r, item, m.type, scope) if item.type == "initializer_list" else value(r, item, scope)
         assign(r, places.member(r, made, m.name, node), v)
