@@ -19,19 +19,21 @@ pipeline: `tile-scan@main/total`
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis import Aliases, accesses
+from kir.analysis.bounds import conjuncts
 from kir.analysis.elements import NotElementwise
 from kir.analysis.loops.reductions import OPS, identity
 from kir.analysis.tiles.retile import CannotRetile
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, dtype_of, shape_of
+from kir.ir.types import BOOL, I32, dtype_of, shape_of
 from kir.ir.visit import names_read, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, matched_as, names_at, splice
 from kir.rewrite.match.folds import folded_by, slice_of, tile_over
 from kir.rewrite.match.local_buffers import mentions
@@ -92,10 +94,10 @@ def _backwards(s: n.Stmt) -> n.Stmt:
     return replace(loop, body=tuple(moved(x, loop.var.name, last) for x in loop.body))
 
 
-def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
-    running, aliases = matched(_running(*block_and_index(program, site.path))), Aliases(program)
-    reads = {a.buffer for s in running.loop.body for a in accesses(s) if not a.writes} - {running.acc.buffer.name}
-    written = [s.at.buffer.name for s in running.stores]
+def apart(loop: n.For, accs: set[str], stores: Sequence[n.Store], aliases: Aliases) -> Verdict:
+    """Whether a loop that folds into accumulators reads nothing that it stores, and stores to each tensor by one statement."""
+    reads = {a.buffer for s in loop.body for a in accesses(s) if not a.writes} - accs
+    written = [s.at.buffer.name for s in stores]
     for k, name in enumerate(written):
         if clash := next((r for r in sorted(reads) if aliases.may_be_one(name, r)), None):
             return refuted(f"'{name}' is written where the loop reads '{clash}'", "an element that the tile reads at once was to be written before")
@@ -104,14 +106,51 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("nothing that the loop reads is written by it")
 
 
+def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
+    running = matched(_running(*block_and_index(program, site.path)))
+    return apart(running.loop, {running.acc.buffer.name}, running.stores, Aliases(program))
+
+
 def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
     block, i = block_and_index(program, site.path)
     running = matched(_running(block, i))
     for s in running.stores:
+        if _at_a_count(running, s):
+            continue
+        if any(isinstance(x, n.Load) and x.at.buffer == running.acc.buffer for x in walk(s.at)):
+            return unknown(f"where '{s.at.buffer.name}' is stored is worked out from '{running.acc.buffer.name}', which two iterations may bring to one place",
+                           needs="a number of what the store's mask chooses, and nothing else that moves")
         alone = splice(program, site.path, (replace(running.loop, body=(s,)),), 0, 2)
         if (verdict := distinct(alone, site, context)).kind != "proved":
             return verdict
     return proved("each iteration writes elements of its own")
+
+
+def _at_a_count(running: _Running, s: n.Store) -> bool:
+    """Whether elements are stored at the number of those so far for which a condition holds, and it holds for each that is stored: no two have one number."""
+    condition = _condition(running.term)
+    if running.op != "sum" or condition is None or s.mask is None or condition not in conjuncts(s.mask):
+        return False
+    own, extent, dtype = n.Load(n.Region(running.acc.buffer)), build.int_value(running.loop.hi), running.acc.buffer.dtype
+    for i in s.at.index:
+        terms = build.polynomial(i) if isinstance(i, n.Expr) and own in walk(i) else {}
+        wide = [(x,) for x in walk(i) if isinstance(x, n.Cast) and x.x == own and x.dtype.bits >= dtype.bits]
+        rest = [m for m in terms if m not in ((own,), *wide)]
+        moves = any(x == own or (isinstance(x, n.Var) and x.name == running.loop.var.name) for m in rest for a in m for x in walk(a))
+        if len(rest) == len(terms) - 1 and not moves:
+            return extent is not None and extent < 1 << (dtype.bits - 1)
+    return False
+
+
+def _condition(term: n.Expr) -> n.Expr | None:
+    """What is counted by a term that is 1 where it holds, and else 0."""
+    match term:
+        case n.Cast(x=x) if x.type == BOOL and term.dtype.is_integer and not term.dtype.is_bool:
+            return x
+        case n.Select(cond=cond, a=a, b=b) if build.is_const(a, 1) and build.is_const(b, 0):
+            return cond
+        case _:
+            return None
 
 
 @dataclass(frozen=True)
@@ -216,7 +255,7 @@ class TileScan(Pass):
     def _users(block: n.Block, i: int, name: str) -> tuple[int, ...]:
         """The numbers of the stores of tiles after statement `i` that use a name; none where anything else does."""
         using = tuple(k for k in range(i + 1, len(block)) if name in names_read(block[k]))
-        stores = (s.at.buffer.space == "global" and name in names_read(s.value) if isinstance(s := block[k], n.Store) else False for k in using)
+        stores = (isinstance(s := block[k], n.Store) and s.at.buffer.space == "global" and name in names_read(s.value) | names_read(s.at) for k in using)
         return using if all(stores) else ()
 
     def _slices(self, program: n.Program, path: Path) -> n.Block:

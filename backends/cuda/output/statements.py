@@ -470,17 +470,18 @@ class Statements(InstructionCalls):
         to, w = self.to, self.to.writer
         if team.threads != self.threads:
             raise refuse("KIR-B002", "roles of a part of the CTA", "roles of the whole CTA")
-        launched = hopper.launched_registers(self.threads)
         tests = roles.chosen(w, s, self.threads)
         for k, role in enumerate(s.roles):
             first, end = 32 * role.lo, 32 * role.hi
             if role.registers and (role.lo % 4 or role.hi % 4):
                 raise refuse("KIR-B002", f"registers of '{role.name}', which shares a warpgroup with another role", "roles of whole warpgroups")
+            if role.registers and not self.launched:
+                raise refuse("KIR-B002", f"registers of '{role.name}', where how many a thread has at launch is no number", "threads and options as numbers")
             w.path = (*path, "roles", k)
             w.put(f"{'} else ' if k else ''}if ({tests[k]}) {{")
             w.depth += 1
             if role.registers:
-                w.put(f"{to.header('set_registers_down' if role.registers < launched else 'set_registers_up')}<{role.registers}>();")
+                w.put(f"{to.header('set_registers_down' if role.registers < self.launched else 'set_registers_up')}<{role.registers}>();")
             barrier = f"{to.header('named_barrier_sync')}({ROLE_BARRIERS + k}, {end - first})"
             self.block(role.body, (*path, "roles", k), Team(end - first, "", first, barrier))
             w.depth -= 1

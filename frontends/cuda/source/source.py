@@ -362,6 +362,7 @@ _DECLARED = re.compile(rb"\b(?:namespace|struct|class|union|enum|using|typename|
 _NAMED_IN = {
     "words.cuh": re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?|scalbnf?|__u?rhadd|__uhadd|__u?sad|__funnelshift_[lr]c?"
                             rb"|l?lroundf?|fdimf?)\b"),
+    "simd.cuh": re.compile(rb"\b__v(?:add|sub|(?:max|min|(?:cmp|set)(?:ge|gt|le|lt))[us]|(?:cmp|set)(?:eq|ne))[24]\b"),
     "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
     "fp8.cuh": re.compile(rb"\b__nv_cvt_(?:float|halfraw|bfloat16raw)2?_to_fp8(?:x2)?\b|\b__nv_cvt_fp8(?:x2)?_to_halfraw2?\b"),
     "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair|optional|array|nullopt)\b|\bfast_mod_div\b"),

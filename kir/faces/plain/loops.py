@@ -202,7 +202,7 @@ def _clipped(s: n.Store) -> Iterator[n.Expr]:
 
 def joined(s: n.For, known: Facts, fresh: Callable[[str], str]) -> n.For:
     """A loop of tiles and the loop over what is in one, as one loop over everything, where nothing else tells one from the other."""
-    if not is_serial(s) or len(s.body) != 1 or not is_serial(inner := s.body[0]) or not isinstance(inner, n.For) or inner.var.of != s.var.of:
+    if not is_serial(s) or len(s.body) != 1 or not is_serial(inner := s.body[0]) or not isinstance(inner, n.For):
         return s
     made = whole(s.var, inner, s.hi, inner.body, known, fresh)
     if made is None:
@@ -213,7 +213,7 @@ def joined(s: n.For, known: Facts, fresh: Callable[[str], str]) -> n.For:
 
 def whole(outer: n.Var, inner: n.For, count: n.Expr, body: n.Block, known: Facts, fresh: Callable[[str], str]) -> tuple[n.Var, n.Expr, n.Block] | None:
     """One counter for `outer * c + inner`, how far it goes, and the body in it; None where the body asks for either of them apart."""
-    if outer.name in names_read(inner.hi):
+    if outer.name in names_read(inner.hi) or inner.var.of != outer.of:
         return None
     c = build.cast(inner.hi, outer.of) if isinstance(outer.of, DType) else inner.hi
     if not _beside(body, outer, inner.var, build.int_value(c)):

@@ -182,17 +182,20 @@ class Checker(TensorOrder):
         else:
             memory.valid[g] = spread(lift(spread(value.ok, value.data.shape), rank), shape)[at].reshape(-1)[:, None]
 
-    def quiet(self, f: Frame, reads: list[Handle], writes: list[Handle]) -> bool:
-        """Whether there is nothing to say of a loop over these buffers, but for what it writes to tensors."""
-        return quiet_loops.quiet(self, f, reads, writes)
+    def quiet(self, f: Frame, reads: list[Handle], writes: list[Handle], in_place: list[Handle]) -> bool:
+        """Whether there is nothing to say of a loop over these buffers, but for what it writes to tensors, some of them in place of what it reads there."""
+        return quiet_loops.quiet(self, f, reads, writes, in_place)
 
     def untouched(self, h: Handle, elements: Array) -> bool:
         """Whether nobody has read or written these elements of a tensor yet."""
         return quiet_loops.untouched(h, elements)
 
-    def wrote(self, h: Handle, elements: Array, lanes: Array, f: Frame) -> None:
-        """The statement that runs has written elements of a tensor, `untouched` until then, in ascending order, each by one lane."""
+    def wrote(self, h: Handle, elements: Array, lanes: Array, f: Frame, in_place: bool) -> None:
+        """The statement that runs has written elements of a tensor, `untouched` until then, in ascending order, each by one lane, which before has read it
+        where they are written in place."""
         g = h.memory.granules(elements, storage(h.buffer.dtype).itemsize)
+        if in_place:
+            self._read(h.memory, g.reshape(-1), np.repeat(lanes, g.shape[-1]), f)
         self._write(h.memory, g, lanes, f, None)
         assert h.memory.valid is not None
         h.memory.valid[g] = True

@@ -65,8 +65,9 @@ def viewed_only(program: n.Program) -> set[str]:
 
 @once_for_each
 def written(program: n.Program, k: n.Kernel) -> set[str]:
-    """Names of buffers that a kernel may write, views and places passed to calls included."""
+    """Names of buffers that a kernel may write, places passed to calls included, and what views show that it may write."""
     out: set[str] = set()
+    shown: list[tuple[str, str]] = []
     for x in (y for root in (k, *program.functions) for y in walk(root)):
         match x:
             case n.Store():
@@ -74,9 +75,15 @@ def written(program: n.Program, k: n.Kernel) -> set[str]:
             case n.Copy():
                 out.add(x.dst.buffer.name)
             case n.View():
-                out.add(x.at.buffer.name)
+                shown.append((x.buffer.name, x.at.buffer.name))
             case n.Call():
                 out |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
             case _:
                 pass
+    pointed = {x.at.buffer.name for root in (k, *program.functions) for x in walk(root) if isinstance(x, n.Address)}
+    grown = True
+    while grown:  # a view may show a view
+        more = {base for view, base in shown if (view in out or view in pointed or base in pointed) and base not in out}
+        grown = bool(more)
+        out |= more
     return out

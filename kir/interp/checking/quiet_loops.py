@@ -1,8 +1,8 @@
 """Loops at which the checking mode has nothing to say, which may therefore be run compiled (`kir.interp.native.checked`).
 
 Such a loop is run by CTAs as a whole, or by threads that run side by side. It reads registers of their own and tensors that the kernel never writes, all of
-them defined; it writes registers of their own, and elements of tensors that nobody has touched, no two instances the same one. What it wrote is told
-afterwards as any write is. Where that does not come out, the loop is undone, and runs statement by statement.
+them defined; it writes registers of their own, and elements of tensors that nobody has touched, no two instances the same one, which it may read before. What
+it wrote is told afterwards as any write is. Where that does not come out, the loop is undone, and runs statement by statement.
 """
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from kir.interp.state.shadow import NOBODY
 PRIVATE = ("register", "fragment")
 
 
-def quiet(c: HappensBefore, f: Frame, reads: list[Handle], writes: list[Handle]) -> bool:
-    """Whether nothing can be found where a frame reads and writes these buffers, but for writes to tensors, which `untouched` judges."""
+def quiet(c: HappensBefore, f: Frame, reads: list[Handle], writes: list[Handle], in_place: list[Handle]) -> bool:
+    """Whether nothing can be found where a frame reads and writes these buffers, but for writes to tensors, which `untouched` judges; what is written
+    in place is read there first."""
     if not _together(c, f) or f.proxy or f.since is not None or c.multiplies or c.lookahead.busy:
         return False
-    return all(_private(h, f) for h in writes if h.memory.space != "global") and all(_readable(c, h, f) for h in reads)
+    return all(_private(h, f) for h in writes if h.memory.space != "global") and all(_readable(c, h, f) for h in reads) and all(
+        h.memory.space == "global" and h.memory.owner is None and _defined(h, f) for h in in_place)
 
 
 def _together(c: HappensBefore, f: Frame) -> bool:

@@ -290,7 +290,10 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
                 m.coverage.loop(s, len(range(lo, hi, step)))
                 for nested, often in loops_inside(s):
                     m.coverage.loop(nested, often)
+                m.coverage.by_elements = True
             yield from block(m, (short,), f)
+            if m.coverage is not None:
+                m.coverage.by_elements = False
             f.broken, f.continued = saved
             return
         if native.ran(m, s, len(range(lo, hi, step)), f):

@@ -27,6 +27,8 @@ class Slot:
     uniform: bool
     number: int = 0
     at: Value = None
+    defined: Slot | None = None
+    """Whether it is, where that is asked."""
 
 
 @dataclass

@@ -13,8 +13,10 @@ import numpy as np
 
 from kir.interp.native.emitted import Emitted, Outside, Slot
 from kir.interp.native.evals import evaluated
+from kir.interp.native.marks import mark
 from kir.interp.native.scalars import Scalars, Value, plain_float
-from kir.interp.native.signature import Held, Signature
+from kir.interp.native.signature import Held, Signature, updated_in_place
+from kir.interp.native.undefined import all_defined, defined, put, require, slot_of
 from kir.interp.numerics import number
 from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, SKIPPED, TAKEN, TWO, ZERO, Kind
 from kir.ir import nodes as n
@@ -65,6 +67,9 @@ class Emitter:
             at += 4 + 2 * h.rank
         self.bad = self.variable(self.s.ir.IntType(1))
         self.flags: dict[int, Value] = {}
+        self.told: dict[int, Value | None] = {}
+        """What selects and loads just chose: the first arm, and an element that is there."""
+        self.in_place = updated_in_place(of.loop) if of.checked else frozenset()
         self.reading: dict[int, tuple[Held, bool, Value]] = {}
         """Reads of this statement that not every lane makes: where, whether it is one place for all lanes, and how many have."""
 
@@ -93,7 +98,7 @@ class Emitter:
     def _mask(self) -> Value | None:
         return self._pointer(self.b, self.words["mask"], self.s.byte) if self.of.masked else None
 
-    def _slot(self, dtype: DType, uniform: bool) -> Slot:
+    def slot(self, dtype: DType, uniform: bool) -> Slot:
         self.slots += 1
         return Slot(dtype, uniform, self.slots - 1)
 
@@ -104,10 +109,10 @@ class Emitter:
         offset = self.b.mul(self.c(8 * slot.number), self.words["lanes"])
         return self._pointer(self.b, self.b.add(self.words["scratch"], offset), kind or self.s.stored(slot.dtype))
 
-    def _get(self, slot: Slot, lane: Value) -> Value:
+    def get(self, slot: Slot, lane: Value) -> Value:
         return self.s.load(self.b, slot.dtype, self.b.load(self.b.gep(self._address(slot), [self.c(0) if slot.uniform else lane])))
 
-    def _put(self, slot: Slot, lane: Value, value: Value) -> None:
+    def put(self, slot: Slot, lane: Value, value: Value) -> None:
         self.b.store(self.s.store(self.b, slot.dtype, value), self.b.gep(self._address(slot), [self.c(0) if slot.uniform else lane]))
 
     @contextmanager
@@ -207,7 +212,7 @@ class Emitter:
         r = self._inner(r)
         return self.places[r.buffer.name][0].lanes == "one" and all(self.uniform(i) for i in r.index if isinstance(i, n.Expr))
 
-    def _parts(self, e: n.Expr) -> list[n.Expr]:
+    def parts(self, e: n.Expr) -> list[n.Expr]:
         match e:
             case n.Unary() | n.Cast():
                 return [e.x]
@@ -246,15 +251,18 @@ class Emitter:
         for e in expressions:
             if e is None or id(e) in self.ready:
                 continue
-            self.prepare(mask, *self._parts(e))
+            self.prepare(mask, *self.parts(e))
             if self._here(e):
                 continue
-            parts = self._parts(e)
-            made = self._slot(dtype_of(e.type), self.uniform(e))
-            operands = [self._slot(dtype_of(x.type), self.uniform(x)) for x in parts]
+            parts = self.parts(e)
+            made = slot_of(self, e, self.uniform(e))
+            operands = [slot_of(self, x, self.uniform(x)) for x in parts]
             for slot, x in zip(operands, parts, strict=True):
                 with self.each_lane(slot.uniform, mask) as lane:
-                    self._put(slot, lane, self.value(x, lane))
+                    put(self, slot, lane, x)
+            if made.defined is not None:
+                with self.each_lane(made.uniform, mask) as lane:
+                    self.put(made.defined, lane, all_defined(self, operands, lane))
             call = Outside(e, tuple(x.dtype for x in operands), made.dtype)
             self.used.append(call)
             kind = self.ir.FunctionType(self.ir.VoidType(), [self.s.long] * 8)
@@ -273,7 +281,7 @@ class Emitter:
         self.b.store(self.b.xor(self.b.load(known), self.c(1, self.s.byte)), other)
         self.b.store(self.c(1, self.s.byte), known)
         for slot in operands:
-            before, kind = self._slot(slot.dtype, slot.uniform), self.ir.IntType(8 * number.storage(slot.dtype).itemsize)
+            before, kind = self.slot(slot.dtype, slot.uniform), self.ir.IntType(8 * number.storage(slot.dtype).itemsize)
             new, old = self._address(slot, kind), self._address(before, kind)
             with self.each_lane(slot.uniform, mask) as lane:
                 bits, there = self.b.load(self.b.gep(new, [lane])), self.b.gep(old, [lane])
@@ -285,27 +293,28 @@ class Emitter:
     def value(self, e: n.Expr, lane: Value) -> Value:
         """The value of an expression in a lane."""
         if id(e) in self.ready:
-            return self._get(self.ready[id(e)], lane)
+            return self.get(self.ready[id(e)], lane)
         b = self.b
         match e:
             case n.Const():
                 kind = number.storage(e.dtype)
                 return self.s.constant(e.dtype, np.array([e.value]).astype(kind) if e.dtype.is_float else np.array([e.value], dtype=kind))
             case n.Var():
-                return self._get(self.env[e.name], lane)
+                return self.get(self.env[e.name], lane)
             case n.Unary():
                 x, dtype = self.value(e.x, lane), dtype_of(e.type)
                 return b.not_(x) if e.op == "not" else b.fneg(x) if dtype.is_float else b.neg(x)
             case n.Binary():
                 return self.s.binary(b, e.op, dtype_of(e.a.type), self.value(e.a, lane), self.value(e.b, lane))
             case n.Select():
-                return b.select(self.value(e.cond, lane), self.value(e.a, lane), self.value(e.b, lane))
+                self.told[id(e)] = cond = self.value(e.cond, lane)
+                return b.select(cond, self.value(e.a, lane), self.value(e.b, lane))
             case n.Cast():
                 return self.s.cast(b, dtype_of(e.x.type), e.dtype, self.value(e.x, lane), e.rounding)
             case n.Load():
                 return self._loaded(e, lane)
             case n.Call():
-                return self.s.called(b, self.module, e, [self.value(a, lane) for a in self._parts(e)])
+                return self.s.called(b, self.module, e, [self.value(a, lane) for a in self.parts(e)])
             case _:
                 raise AssertionError(e)
 
@@ -336,6 +345,7 @@ class Emitter:
             inside = own if there is None else b.and_(own, there)
             own = inside if fill.fill is None else own
         want = None if mask is None else self.value(mask, lane)
+        require(self, lane, mask, *(i for i in r.index if isinstance(i, n.Expr)))
         if not clip and inside is not None:
             out = b.not_(inside if own is None else own)
             b.store(b.or_(b.load(self.bad), out if want is None else b.and_(want, out)), self.bad)
@@ -353,6 +363,10 @@ class Emitter:
         b = self.b
         held, base, *_ = self.places[e.at.buffer.name]
         offset, safe = self.wanted(e.at, e.mask, e.clip, "read", lane)
+        self.told[id(e)] = safe
+        if e.at.buffer.name in self.in_place:
+            with nullcontext() if safe is None else b.if_then(safe):
+                mark(self, e.at.buffer.name, offset, lane, read=True)
         if id(e) in self.reading:
             _, one, elements = self.reading[id(e)]
             here = self.c(1) if safe is None else b.zext(safe, self.s.long)
@@ -372,7 +386,7 @@ class Emitter:
         for e in expressions:
             if e is None:
                 continue
-            self.reads(mask, *self._parts(e))
+            self.reads(mask, *self.parts(e))
             if self.of.checked and isinstance(e, (n.Binary, n.Call)) and (isinstance(e, n.Call) or dtype_of(e.a.type).is_float):
                 unit = "sfu" if isinstance(e, n.Call) else f"fp{dtype_of(e.a.type).bits}"
                 self.count(f"flops {unit}", self.c(1) if self.uniform(e) else self.words["lanes"])
@@ -404,9 +418,9 @@ class Emitter:
             case n.Let():
                 self.reads(mask, s.value)
                 self.prepare(mask, s.value)
-                slot = self._slot(dtype_of(s.value.type), self.uniform(s.value))
+                slot = slot_of(self, s.value, self.uniform(s.value))
                 with self.each_lane(slot.uniform, mask) as lane:
-                    self._put(slot, lane, self.value(s.value, lane))
+                    put(self, slot, lane, s.value)
                 self.have_read()
                 self.env[s.names[0]] = slot
             case n.Store():
@@ -442,11 +456,14 @@ class Emitter:
         with self.each_lane(uniform, mask) as lane:
             offset, safe = self.wanted(at, wanted, clip, "write", lane)
             element = self.s.store(self.b, held.dtype, self.value(value, lane))
+            known = defined(self, value, lane)
             with nullcontext() if safe is None else self.b.if_then(safe):
+                if known is not None:
+                    self.b.store(self.b.or_(self.b.load(self.bad), self.b.not_(known)), self.bad)
                 self.b.store(element, self.b.gep(base, [offset]))
                 self.b.store(self.b.add(self.b.load(written), size), written)
                 if told:
-                    self._mark(at.buffer.name, offset, lane)
+                    mark(self, at.buffer.name, offset, lane)
         self.have_read()
         if counts and (mask is not None or wanted is not None or clip):
             amount = self.b.load(written)
@@ -454,28 +471,20 @@ class Emitter:
                 amount = self.b.select(self.b.icmp_unsigned("==", amount, self.b.mul(size, self.words["lanes"])), self.c(0), amount)
             self.count(f"write {held.space}", amount)
 
-    def _mark(self, name: str, offset: Value, lane: Value) -> None:
-        """Notes which lane has written an element; two of them are for NumPy to judge."""
-        b, place = self.b, self.b.gep(self.marks[name], [offset])
-        before, mine = b.load(place), b.trunc(lane, self.ir.IntType(32))
-        others = b.and_(b.icmp_signed(">=", before, self.c(0, before.type)), b.icmp_signed("!=", before, mine))
-        b.store(b.or_(b.load(self.bad), others), self.bad)
-        b.store(mine, place)
-
     def keep_read(self, at: n.Region, mask: Value | None, *expressions: n.Expr) -> None:
         """Works expressions out for all lanes before the first of them writes to a place, where they read its memory."""
         held = self.places[at.buffer.name][0]
         if held.lanes == "own" or not self._touches(held.memory, *expressions):
             return
-        slots = [self._slot(dtype_of(x.type), False) for x in expressions]
+        slots = [slot_of(self, x, False) for x in expressions]
         for slot, x in zip(slots, expressions, strict=True):
             with self.each_lane(False, mask) as lane:
-                self._put(slot, lane, self.value(x, lane))
+                put(self, slot, lane, x)
         self.ready |= {id(x): slot for slot, x in zip(slots, expressions, strict=True)}
 
     def _touches(self, memory: int, *expressions: n.Expr | None) -> bool:
         """Whether expressions read a memory."""
-        return any(e is not None and ((isinstance(e, n.Load) and self.places[e.at.buffer.name][0].memory == memory) or self._touches(memory, *self._parts(e)))
+        return any(e is not None and ((isinstance(e, n.Load) and self.places[e.at.buffer.name][0].memory == memory) or self._touches(memory, *self.parts(e)))
                    for e in expressions)
 
     def _if(self, s: n.If, mask: Value | None) -> None:
@@ -483,6 +492,7 @@ class Emitter:
         self.prepare(mask, s.cond)
         if self.uniform(s.cond):
             cond = self.value(s.cond, self.c(0))
+            require(self, self.c(0), s.cond)
             self.have_read()
             self._note("branch", s, self._either(cond, TAKEN, SKIPPED))
             with self.b.if_else(cond) as (then, other):
@@ -491,18 +501,19 @@ class Emitter:
                 with other:
                     self.block(s.orelse, mask)
             return
-        arms = [(self._slot(BOOL, False), body, self.variable(self.s.byte)) for body in (s.then, s.orelse)]
+        arms = [(self.slot(BOOL, False), body, self.variable(self.s.byte)) for body in (s.then, s.orelse)]
         for _, _, some in arms:
             self.b.store(self.c(0, self.s.byte), some)
         with self._counting(self.c(0), self.words["lanes"], self.c(1)) as lane:
             live = self.c(1, self.ir.IntType(1)) if mask is None else self._active(mask, lane)
             for slot, _, _ in arms:
-                self._put(slot, lane, self.c(0, self.ir.IntType(1)))
+                self.put(slot, lane, self.c(0, self.ir.IntType(1)))
             with self.b.if_then(live):
                 cond = self.value(s.cond, lane)
+                require(self, lane, s.cond)
                 self._note("branch", s, self._either(cond, TAKEN, SKIPPED))
                 for (slot, _, some), where in zip(arms, (cond, self.b.not_(cond)), strict=True):
-                    self._put(slot, lane, where)
+                    self.put(slot, lane, where)
                     self.b.store(self.b.or_(self.b.load(some), self.b.zext(where, self.s.byte)), some)
         self.have_read()
         for slot, body, some in arms:
@@ -516,6 +527,7 @@ class Emitter:
         self.loops.append(self.numbers[id(s)])
         if all(self.uniform(x) for x in (s.lo, s.hi, s.step)):
             lo, hi, step = (self.s.index(self.b, dtype_of(x.type), self.value(x, self.c(0))) for x in (s.lo, s.hi, s.step))
+            require(self, self.c(0), s.lo, s.hi, s.step)
             self.have_read()
             none = self.b.icmp_unsigned("==", step, self.c(0))
             self.b.store(self.b.or_(self.b.load(self.bad), none), self.bad)
@@ -523,11 +535,11 @@ class Emitter:
             hi = self.b.select(none, lo, hi)
             ran = self.variable(self.s.long)
             self.b.store(self.c(0), ran)
-            slot = self.env[s.var.name] = self._slot(dtype_of(s.var.type), True)
+            slot = self.env[s.var.name] = self.slot(dtype_of(s.var.type), True)
             with self._counting(lo, hi, step, self.b.icmp_signed(">", step, self.c(0))) as i:
                 self.b.store(self.b.add(self.b.load(ran), self.c(1)), ran)
                 self._trip()
-                self._put(slot, self.c(0), self._narrowed(i, slot.dtype))
+                self.put(slot, self.c(0), self._narrowed(i, slot.dtype))
                 self.block(s.body, mask)
             self._ran(s, number_, self.b.load(ran))
             return
@@ -549,19 +561,20 @@ class Emitter:
 
     def _for_each(self, s: n.For, mask: Value | None, loop: int) -> None:
         """A loop whose bounds differ between lanes: those that have ended wait for the others."""
-        at, hi, step, ran = (self._slot(I64, False) for _ in range(4))
-        var, on = self._slot(dtype_of(s.var.type), False), self._slot(BOOL, False)
+        at, hi, step, ran = (self.slot(I64, False) for _ in range(4))
+        var, on = self.slot(dtype_of(s.var.type), False), self.slot(BOOL, False)
         self.env[s.var.name] = var
         one, zero = self.c(1, self.ir.IntType(1)), self.c(0, self.ir.IntType(1))
         with self._counting(self.c(0), self.words["lanes"], self.c(1)) as lane:
-            self._put(on, lane, zero)
+            self.put(on, lane, zero)
         with self.each_lane(False, mask) as lane:
             for slot, x in ((at, s.lo), (hi, s.hi), (step, s.step)):
-                self._put(slot, lane, self.s.index(self.b, dtype_of(x.type), self.value(x, lane)))
-            none = self.b.icmp_unsigned("==", self._get(step, lane), self.c(0))
+                self.put(slot, lane, self.s.index(self.b, dtype_of(x.type), self.value(x, lane)))
+            require(self, lane, s.lo, s.hi, s.step)
+            none = self.b.icmp_unsigned("==", self.get(step, lane), self.c(0))
             self.b.store(self.b.or_(self.b.load(self.bad), none), self.bad)
-            self._put(ran, lane, self.c(0))
-            self._put(on, lane, self.b.select(none, zero, one))
+            self.put(ran, lane, self.c(0))
+            self.put(on, lane, self.b.select(none, zero, one))
         self.have_read()
         head, body, end = (self.function.append_basic_block(x) for x in ("turn", "trip", "done"))
         some = self.variable(self.s.byte)
@@ -569,19 +582,19 @@ class Emitter:
         self.b.position_at_end(head)
         self.b.store(self.c(0, self.s.byte), some)
         with self.each_lane(False, self._address(on)) as lane:
-            i, last, by = self._get(at, lane), self._get(hi, lane), self._get(step, lane)
+            i, last, by = self.get(at, lane), self.get(hi, lane), self.get(step, lane)
             more = self.b.select(self.b.icmp_signed(">", by, self.c(0)), self.b.icmp_signed("<", i, last), self.b.icmp_signed(">", i, last))
-            self._put(on, lane, more)
+            self.put(on, lane, more)
             self.b.store(self.b.or_(self.b.load(some), self.b.zext(more, self.s.byte)), some)
-            self._put(var, lane, self._narrowed(i, var.dtype))
-            self._put(ran, lane, self.b.add(self._get(ran, lane), self.b.zext(more, self.s.long)))
+            self.put(var, lane, self._narrowed(i, var.dtype))
+            self.put(ran, lane, self.b.add(self.get(ran, lane), self.b.zext(more, self.s.long)))
         self.b.cbranch(self.b.icmp_unsigned("!=", self.b.load(some), self.c(0, self.s.byte)), body, end)
         self.b.position_at_end(body)
         self._trip()
         self.block(s.body, self._address(on))
         with self.each_lane(False, self._address(on)) as lane:
-            self._put(at, lane, self.s.index(self.b, dtype_of(s.var.type), self._narrowed(self.b.add(self._get(at, lane), self._get(step, lane)), var.dtype)))
+            self.put(at, lane, self.s.index(self.b, dtype_of(s.var.type), self._narrowed(self.b.add(self.get(at, lane), self.get(step, lane)), var.dtype)))
         self.b.branch(head)
         self.b.position_at_end(end)
         with self.each_lane(False, mask) as lane:
-            self._ran(s, loop, self._get(ran, lane))
+            self._ran(s, loop, self.get(ran, lane))

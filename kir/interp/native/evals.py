@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kir.interp.native.scalars import Value
+from kir.interp.native.undefined import require
 from kir.ir import nodes as n
 from kir.ir.types import F32, F64, I32, I64, U32, U64, dtype_of
 from kir.ir.visit import statements
@@ -45,6 +46,7 @@ def evaluated(e: Any, s: n.Eval, mask: Value | None) -> None:
         e.prepare(mask, what)
         with e.each_lane(e.uniform(what), mask) as lane:
             e.b.store(e.b.or_(e.b.load(e.bad), e.b.not_(e.value(what, lane))), e.bad)
+            require(e, lane, what)
         e.have_read()
     elif at is not None:
         _updated(e, s.call, at, mask)

@@ -10,7 +10,8 @@ import numpy as np
 from kir.interp.memory_access.buffers import allocate, home_of
 from kir.interp.native.compiled import Compiled, available, compiled, converts_half
 from kir.interp.native.evals import updates
-from kir.interp.native.signature import counts_alike, found, lanes_of, names, quiet, seen_through, shown, signature, taken
+from kir.interp.native.marks import NOBODY, READ
+from kir.interp.native.signature import counts_alike, found, lanes_of, names, quiet, seen_through, shown, signature, taken, updated_in_place
 from kir.interp.numerics.number import Array, every, storage
 from kir.interp.numerics.values import Val
 from kir.interp.state.frame import Frame
@@ -119,7 +120,10 @@ def _nothing_to_say(m: Machine, s: n.For, values: _Values, buffers: list[Handle]
         return False
     own = {a.buffer.name for a in once(s, "_names_in_loop", lambda: names(s))[2]}
     outer = [h for h in buffers if h.buffer.name not in own]
-    return m.checker.quiet(f, [h for h in outer if h not in written or h.memory.space != "global"], written)
+    in_place = [h for h in written if h.buffer.name in once(s, "_updated_in_place", lambda: updated_in_place(s))]
+    if any(h.memory is other.memory for h in in_place for other in buffers if other is not h):
+        return False
+    return m.checker.quiet(f, [h for h in outer if h not in written or h.memory.space != "global"], written, in_place)
 
 
 def _through(m: Machine, s: n.For, name: str, h: Handle, used: dict[str, n.Buffer], outer: dict[str, n.Var], values: _Values, buffers: list[Handle],
@@ -154,7 +158,7 @@ def _called(m: Machine, s: n.For, code: Compiled, values: _Values, buffers: list
     for _, _, v in values:
         alive.append(data := np.ascontiguousarray(v.data))
         words.append(data.ctypes.data)
-    marks = {id(h): np.full(h.memory.size // storage(h.buffer.dtype).itemsize, -1, np.int32) for h in written if m.checking and h.memory.space == "global"}
+    marks = {id(h): np.full(h.memory.size // storage(h.buffer.dtype).itemsize, NOBODY, np.int32) for h in written if m.checking and h.memory.space == "global"}
     for h in buffers:
         table = None
         if lanes_of(h, f) == "mapped":
@@ -181,11 +185,13 @@ def _written(m: Machine, s: n.For, tensors: list[tuple[Handle, Array]], f: Frame
     """Tells the checker what a loop has written of each tensor, and by which lane; false, and nothing is told, where that is not for it alone."""
     stores = {x.at.buffer.name: x for x in statements((s,)) if isinstance(x, n.Store)}
     elements = [np.flatnonzero(by >= 0) for _, by in tensors]
+    if any(by.min(initial=NOBODY) <= READ for _, by in tensors):  # read, and not written after all
+        return False
     if not all(m.checker.untouched(h, e) for (h, _), e in zip(tensors, elements, strict=True)):
         return False
     for (h, by), e in zip(tensors, elements, strict=True):
         m.site = stores[h.buffer.name]
-        m.checker.wrote(h, e, by[e].astype(np.int64), f)
+        m.checker.wrote(h, e, by[e].astype(np.int64), f, h.buffer.name in once(s, "_updated_in_place", lambda: updated_in_place(s)))
     return True
 
 

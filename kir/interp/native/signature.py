@@ -66,7 +66,7 @@ def taken(s: n.Stmt) -> bool:
     """Whether a statement, with all that is inside it, can be compiled: scalars only, no jumps, no waiting, no tiles."""
     match s:
         case n.For():
-            return s.kind not in LEVELS and isinstance(s.var.type, DType) and all(map(_plain, (s.lo, s.hi, s.step))) and _body(s.body) and not _spread(s)
+            return s.kind not in LEVELS and isinstance(s.var.type, DType) and all(map(_plain, (s.lo, s.hi, s.step))) and _body(s.body)
         case n.If():
             return _plain(s.cond) and _body(s.then) and _body(s.orelse)
         case n.Let():
@@ -92,16 +92,8 @@ def _body(body: n.Block) -> bool:
     return all(map(taken, body))
 
 
-def _spread(s: n.For) -> bool:
-    """Whether a loop inside may be evaluated at once as masked stores of tiles (`kir.interp.evaluation.loop_folding`), which reach other places."""
-    inner, deep = _held(s)
-    if inner is None or not inner.at.index:
-        return False
-    return deep > 1 or inner.mask is not None or any(isinstance(x, n.Load) and (x.mask is not None or x.clip) for x in _within(inner))
-
-
 def quiet(s: n.For) -> bool:
-    """Whether the checking mode may have nothing to say of a loop: all that it reads has a value, and each tensor is read, or written by one statement."""
+    """Whether the checking mode may have nothing to say of a loop: each tensor is read, or written by one statement, or updated in place by one."""
     stored: list[str] = []
     read: set[str] = set()
     for x in statements((s,)):
@@ -117,9 +109,19 @@ def quiet(s: n.For) -> bool:
     for e in _within(s):
         if isinstance(e, n.Load):
             read.add(e.at.buffer.name)
-            if e.other is None and (e.mask is not None or e.clip):
-                return False
-    return len(set(stored)) == len(stored) and not read & set(stored)
+    return len(set(stored)) == len(stored) and read & set(stored) <= updated_in_place(s)
+
+
+def updated_in_place(s: n.For) -> frozenset[str]:
+    """The tensors of which a loop reads an element only where a statement puts another value in its place."""
+    own: dict[str, int] = {}
+    for x in statements((s,)):
+        if isinstance(x, n.Store) and x.at.buffer.space not in ("register", "fragment"):
+            found = [e for e in _within(x.value) if isinstance(e, n.Load) and e.at.buffer.name == x.at.buffer.name]
+            if found and not x.cache and all(e.at == x.at and not e.cache for e in found):
+                own[x.at.buffer.name] = len(found)
+    every = [e.at.buffer.name for e in _within(s) if isinstance(e, n.Load)]
+    return frozenset(name for name, count in own.items() if every.count(name) == count)
 
 
 def counts_alike(s: n.For) -> bool:

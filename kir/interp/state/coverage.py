@@ -35,6 +35,8 @@ class Coverage:
         self._grids: dict[Place, int] = {}
         self.ends: dict[int, int] | None = {} if ends else None
         """Where it is asked for: by the identity of a memory, one past the last byte that an access touched."""
+        self.by_elements = False
+        """Whether the tile that is accessed stands for single elements, one after another."""
 
     def grid(self, k: n.Kernel, extents: Sequence[int]) -> None:
         """A kernel was launched over so many CTAs along each axis."""
@@ -70,7 +72,7 @@ class Coverage:
         known = mask[f.live] if f.live is not None and mask.shape[0] == f.lanes else mask
         if known.size == 0:
             return
-        rows = known.reshape(known.shape[0], -1)
+        rows = known.reshape(-1, 1) if self.by_elements else known.reshape(known.shape[0], -1)
         every, some = rows.all(1), rows.any(1)
         self._note(kind, s, (FULL if every.any() else 0) | (EMPTY if not some.all() else 0) | (PARTIAL if (some & ~every).any() else 0))
 

@@ -51,7 +51,8 @@ class Measure(NamedTuple):
     layouts: int
     """Local buffers with a layout, strides or alignment of their own; vector copies."""
     coupling: int
-    """Pairs of local buffers that one loop carries (what loop fission takes apart), and stores that make another tile of a fragment."""
+    """Pairs of local buffers that one loop carries (what loop fission takes apart), or that a scan by a function of several values carries; and stores that
+    make another tile of a fragment."""
     vectors: int
     """Stores of one thread of many that write several elements of its own or of shared memory at once, and values beyond the first that one store
     folds into a scalar, all of which are computed from the same memory."""
@@ -356,6 +357,7 @@ class _Counter:
             self.add("lanes")
         elif x.fn in _TILE_CALLS:
             self.add("reductions")
+            self.add("coupling", len(x.args) * (len(x.args) - 1) // 2 if x.fn == "scan" else 0)
         elif x.fn == "split":
             self.add("vectors")
 

@@ -159,6 +159,12 @@ def test_whole_numbers_may_be_counted_in_any_order() -> None:
     assert same(COUNTED, body).endswith("kernel main grid (i: n) threads 1\n  atomic_add(&C[0], 1)\n")
 
 
+def test_counters_of_two_widths_stay_two() -> None:
+    body = "kernel main grid (b: 1) threads 1\n  for p in 0..2\n    for r: i64 in 0:i64..3:i64\n      for i in 0..8\n        " + (
+        "C[cast(i, i64) + cast(p * 24, i64) + r * 8:i64] = i * 2 + p\n")
+    assert "= i * 2 + p" in same("inout C: i32[48]", body)
+
+
 def test_memory_that_two_names_share_keeps_its_order() -> None:
     body = "kernel main grid (b: ceildiv(n, 64)) threads 1\n  for t in 0..64\n    if b * 64 + t < n\n      {name}[b * 64 + t] = X[b * 64 + t]\n"
     for header, view in (("size n: i32; in X: f32[n]; inout Y: f32[n] {alias=\"X\"}", ""), ("size n: i32; inout X: f32[n]", "  view global Y: f32[n] at X\n")):

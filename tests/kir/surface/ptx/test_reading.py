@@ -75,6 +75,7 @@ READ: list[tuple[str, tuple[AsmOperand, ...], list[str]]] = [
     ("lop3.b32 %0, %1, %2, %1, 0xEA;", (OUT, r(U), r(V)), ["= lop3(u, v, u, lut=234)"]),
     ("prmt.b32 %0, %1, %2, 0x5410;", (OUT, r(U), r(V)), ["= prmt(u, v, 21520:u32)"]),
     ("shf.l.wrap.b32 %0, %1, %2, 7;", (OUT, r(U), r(V)), ["= funnel_left(u, v, 7:u32)"]),
+    ("fns.b32 %0, %1, 0, 2;", (OUT, r(U)), ["= nth_bit(u, 0:u32, 2:u32)"]),
     ("bfe.u32 %0, %1, 8, 4;", (OUT, r(U)), ["= bit_extract(u, 8:u32, 4:u32)"]),
     ("bfi.b32 %0, %1, %2, 8, 4;", (OUT, r(U), r(V)), ["= bit_insert(v, u, 8:u32, 4:u32)"]),
     ("dp4a.u32.u32 %0, %1, %2, %1;", (OUT, r(U), r(V)), ["= dp4a(u, v, u)"]),
