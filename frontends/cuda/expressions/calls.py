@@ -85,9 +85,9 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
             if found is not None and callee.this is None and cuda_calls.known(callee.name) and _declared_nearer(r, found.fn, args):
                 return cuda_calls.call(r, Builtin(callee.name, None), [_promoted(r, a) for a in args], node)
             if found is None:
-                known = cuda_calls.known(callee.name)
-                if known and callee.this is None:
-                    return cuda_calls.call(r, Builtin(callee.name, callee.args), args, node)
+                plain = callee.name.rpartition("::")[2]
+                if cuda_calls.known(plain) and callee.this is None and (plain == callee.name or any(plain in f.scope.borrowed for f in callee.functions)):
+                    return cuda_calls.call(r, Builtin(plain, callee.args), args, node)
                 raise NotUnderstood(f"a call of '{callee.name}' with ({', '.join(type_text(a) for a in args)}), which no definition fits", node)
             return invoke(r, found, args, callee.this, node)
         case Lambda():
