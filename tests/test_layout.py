@@ -45,6 +45,7 @@ START_UP = {
     "frontends/cuda/types/number_conversions.py": "NumPy, for numbers that a narrow float dtype holds",
     "frontends/cuda/intrinsics/standard_functions.py": "NumPy, for `numeric_limits` of a float dtype",
     "frontends/_python/host_values.py": "NumPy, for `torch.finfo`",
+    "frontends/tilelang/sources/calls.py": "the frontend of CUDA, for kernels that call functions of its source",
     "frontends/tilelang/intrinsics/layout_annotations.py": "NumPy, for layouts of fragments that functions give",
     "kir/rewrite": "the interpreter and the parser, for those who run a pass's cases",
     "kir/analysis": "the solver and the normal form, for those who prove",

@@ -109,6 +109,10 @@ AT_SIZES = tuple(f"{point}{SIZED}" for point in (
     "bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1",
     "bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=8 rounds=1",
     "bmm_sm90_pingpong rows=64 columns=128 stages=8 raster=8 rounds=1",
+    "bmm_triton_halves rows=128 columns=256 depth=64 stages=4 threads=256 raster=8 flatten=True",
+    "bmm_triton_halves rows=128 columns=256 depth=64 stages=3 threads=256 raster=8 flatten=True",
+    "bmm_triton rows=128 columns=256 depth=64 stages=3 threads=256 raster=8",
+    "bmm_triton_once rows=128 columns=128 depth=64 stages=3 threads=256 raster=8",
 ))
 BEGUN = (
     "bmm_sm90 rows=128 columns=256 stages=4 raster=16 rounds=2",
@@ -176,7 +180,9 @@ def candidate(of: Key) -> Program:
 def executable(of: Key, program: Program) -> Executable:
     """What a candidate is compiled to. Raises KirError."""
     point, row = of
-    return compiled(program, surface(point)) if row is None or SIZED in point else compiled_for(program, surface(point), row.sizes, row.shapes)
+    if row is None or surface(point) == "cuda":
+        return compiled(program, surface(point))
+    return compiled_for(program, surface(point), row.sizes, row.shapes)
 
 
 def case(row: Row, made: dict[Key, Made]) -> Case:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from benchmarks.gpu_workloads.running.asking import EARLY, SIZED, ask_words, asked, worth
+from benchmarks.gpu_workloads.running.asking import EARLY, KNOWN, SIZED, ask_words, asked, worth
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.running.replaying import HOT_CALLS, Made, at_sizes, copies, early, kept, replayed
@@ -84,6 +84,9 @@ TRIED = (
     "conv2d_sm90_wide rows=96 columns=128 stages=7",
     "conv2d_sm90_wide rows=208 columns=128 stages=4",
     "conv2d_sm90_wide rows=112 columns=128 stages=6",
+    "conv2d_sm90_wide_multicast rows=96 columns=128 stages=7 size=2",
+    "conv2d_sm90_wide_multicast rows=96 columns=128 stages=6 size=2",
+    "conv2d_sm90_wide_multicast rows=208 columns=128 stages=4 size=2",
     "conv2d_sm80 rows=128 columns=128",
     "conv2d_sm80 rows=128 columns=64",
     "conv2d_sm80 rows=64 columns=64",
@@ -138,7 +141,8 @@ OF_BOXES = (
     ("boxes", 128, "columns=128 stages=3 threads=256", 2), ("boxes", 128, "columns=128 stages=3 threads=128", 2),
     ("boxes", 128, "columns=128 stages=6 threads=256", 1), ("boxes", 128, "columns=64 stages=4 threads=128", 2),
     ("boxes", 128, "columns=64 stages=8 threads=128", 1), ("boxes", 256, "columns=128 stages=4 threads=256", 0),
-    ("boxes", 256, "columns=64 stages=2 threads=128", 2), ("boxes", 128, "columns=256 stages=4 threads=256", 0),
+    ("boxes", 256, "columns=64 stages=2 threads=128", 2), ("boxes", 256, "columns=64 stages=4 threads=256", 1),
+    ("boxes", 256, "columns=128 stages=3 threads=256", 1), ("boxes", 128, "columns=256 stages=4 threads=256", 0),
     ("boxes", 64, "columns=128 stages=8 threads=128", 1), ("boxes", 64, "columns=256 stages=5 threads=128", 0),
     ("boxes", 128, "columns=128 stages=2 threads=128", 0), ("boxes", 64, "columns=128 stages=2 threads=128", 0),
     ("deep", 64, "columns=128 stages=4 threads=128", 0), ("joined", 64, "columns=128 stages=2 threads=128 count=3", 0),
@@ -171,6 +175,13 @@ def ordered(ctas: int) -> tuple[str, ...]:
 BOXES = tuple(dict.fromkeys(f"conv2d_{of}_triton {boxed(pixels, shape)} {rest}{way}" for shape in SHAPES if shape[5] != (1, 1)
                             for of, pixels, rest, ctas in OF_BOXES for way in ordered(ctas)))
 """Triton copies boxes of images too."""
+
+
+def sized(point: str) -> str:
+    """A point where sizes are numbers, by its title."""
+    return f"{point.removesuffix(EARLY)}{SIZED}{EARLY if point.endswith(EARLY) else ''}"
+
+
 IN_TURN = tuple(f"{point} then alternate-stores@main/roles/consumer/wg/i_1/h" for point in (
     "conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2", "conv2d_sm90 rows=128 columns=128 stages=5 raster=8 rounds=2"))
 """What is stored of a tile goes through places that take turns."""
@@ -181,9 +192,13 @@ AT_SIZES = tuple(f"{point}{SIZED}" for point in (
     f"conv2d_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4 then {FETCHED}",
     f"conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2 then {FETCHED}",
     "conv2d_sm90_wide rows=96 columns=128 stages=6", "conv2d_sm90_wide rows=96 columns=128 stages=7", "conv2d_sm90_wide rows=208 columns=128 stages=4",
+    "conv2d_sm90_wide_multicast rows=96 columns=128 stages=7 size=2", "conv2d_sm90_wide_multicast rows=96 columns=128 stages=6 size=2",
     "conv2d_sm90_once rows=64 columns=128 stages=8 rounds=1", "conv2d_sm90_once rows=128 columns=256 stages=4 rounds=4"))
 PLAIN = (*TRIED, *IN_TURN, *AT_SIZES, *ROWS_OF_PIXELS)
-POINTS = (*PLAIN, *BOXES, *(f"{point}{EARLY}" for point in PLAIN if "_tilelang rows" not in point and LATE not in point))
+WHOLE = (*PLAIN, *BOXES, *(f"{point}{EARLY}" for point in PLAIN if "_tilelang rows" not in point and LATE not in point))
+TRITON_AT_SIZES = tuple(sized(point) for point in WHOLE if "_triton" in point)
+"""Triton's, where sizes are numbers: tried of those that were the fastest of a row, for there are as many as of the others."""
+POINTS = (*WHOLE, *TRITON_AT_SIZES)
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
 OF_ROWS = ("cuda", "cuda, sm_80", "triton", "tilelang")
 """What has a row of its own: each surface, and CUDA's code for sm_80, which later devices run too."""
@@ -242,9 +257,10 @@ def name(shape: Shape) -> str:
 
 def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> bool:
     """Whether a point is tried at a shape: its tiles are no wider than the filters; the sum is split, and a CTA has one tile alone, where there are few."""
-    if not worth("conv2d", point, name((n, h, w, c, f, kind))):
+    if not worth("conv2d", point, name((n, h, w, c, f, kind))) or (point in TRITON_AT_SIZES and not KNOWN):
         return False
     (taps, stride), at = kind, _settings(point)
+    point = point.replace(SIZED, "") if point in TRITON_AT_SIZES else point
     flat = point.removesuffix(EARLY) in ROWS_OF_PIXELS
     if flat and (kind != (1, 1) or (c % 128 and "_deep" in point)):
         return False

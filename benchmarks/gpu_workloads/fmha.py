@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.running.asking import ask_words, asked, worth
+from benchmarks.gpu_workloads.running.asking import KNOWN, SIZED, ask_words, asked, worth
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.running.replaying import Made, graphed, kept, replayed
+from benchmarks.gpu_workloads.running.replaying import Made, at_sizes, graphed, kept, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -83,12 +83,14 @@ ROWS = (*(Row(*shape, causal) for shape in PLAIN for causal in (False, True)),
 
 @dataclass(frozen=True)
 class Kernel:
-    """An expert's file, or a stored pipeline at a point of its space; of TileLang at the sizes of a row, which its launcher takes."""
+    """An expert's file, or a stored pipeline at a point of its space; of TileLang at the sizes of a row, which its launcher takes, and where it is `sized` with
+    those as numbers."""
 
     name: str
     expert: bool = False
     row: Row | None = None
     point: tuple[tuple[str, Value], ...] = ()
+    sized: bool = False
 
     @property
     def end(self) -> str:
@@ -101,16 +103,18 @@ class Kernel:
 
     @property
     def title(self) -> str:
-        return f"{self.name} (expert)" if self.expert else " ".join([self.name, *(f"{name}={value}" for name, value in self.point)])
+        said = " ".join([self.name, *(f"{name}={value}" for name, value in self.point)])
+        return f"{self.name} (expert)" if self.expert else f"{said}{SIZED}" if self.sized else said
 
 
 def kernels(row: Row) -> tuple[Kernel, ...]:
-    """Those for a row: of each surface every point of its pipelines."""
+    """Those for a row: of each surface every point of its pipelines; where only some are asked for, with the row's sizes as numbers, too."""
     experts = () if row.group else (Kernel(f"{row.home}_sm90", expert=True),)
     ways = [way for way in WAYS[row.causal] if "even" not in way or row.length % WHOLE == 0]
     spaces = [(f"{row.home}{way}_{end}", row if end == "tilelang" else None) for end in SURFACES for way in ways if f"{row.home}{way}_{end}" in space_names()]
     every = (*experts, *(Kernel(name, row=of, point=point) for name, of in spaces for point in _points(name)))
-    return tuple(k for k in every if worth("fmha", k.title, row.name))
+    known = (replace(k, row=row, sized=True) for k in every if KNOWN and not k.expert and k.row is None and k.end != "sm80")
+    return tuple(k for k in (*every, *known) if worth("fmha", k.title, row.name))
 
 
 @cache
@@ -144,7 +148,8 @@ def program(kernel: Kernel) -> Program:
         return parse_program(file.read_text(), str(file))
     space, device = find_space(kernel.name), target("h200")
     problem = load_problem(space.home)
-    return built(space, space.values(dict(kernel.point), given_of(space, problem, problem.shapes[0], device)), problem, device)
+    made = built(space, space.values(dict(kernel.point), given_of(space, problem, problem.shapes[0], device)), problem, device)
+    return at_sizes(made, kernel.row.sizes) if kernel.sized and kernel.row is not None else made
 
 
 def executable(kernel: Kernel, of: Program) -> Executable:

@@ -82,6 +82,8 @@ POINTS = (
     *(f"fmha_varlen_stay_tilelang rows=128 keys=64 stages=2 snake={snake} spare={spare} fast=0" for snake, spare in ((True, 2), (False, 1))),
     "fmha_varlen_tilelang rows=128 keys=128 threads=256 stages=2",
     *(f"fmha_varlen_causal_{end} rows=128 keys=128 stages=2 group={group}" for end in ("sm90", "roles_tilelang") for group in (16, 1, 64)),
+    *(f"fmha_varlen_one_{end} rows=64 keys={keys} stages=2" for end in ("sm90", "tilelang") for keys in (64, 80)),
+    *(f"fmha_varlen_causal_one_{end} rows=64 keys=64 stages=2 group={group}" for end in ("sm90", "tilelang") for group in (1, 16, 64)),
     *(f"fmha_varlen_causal_{point} last={last}" for last in (True, False) for point in (
         "triton rows=64 keys=64 threads=128 stages=1",
         "triton rows=64 keys=64 threads=128 stages=2",

@@ -61,12 +61,17 @@ TILELANG: dict[str, dict[int, tuple[str, ...]]] = {
 """Those of them that TileLang is given, by their family and the longest row that they are tried on."""
 TRITON: dict[str, dict[int, tuple[str, ...]]] = {
     "tiles": {
-        256: ("tiles(tile=256, threads=32)", "parts(tile=256, threads=32)"),
-        1024: ("tiles(tile=1024, threads=128)", "tiles(tile=1024, threads=256)", "parts(tile=1024, threads=128)", "parts(tile=1024, threads=64)"),
+        256: ("tiles(tile=256, threads=32)", "parts(tile=256, threads=32)", "spread(tile=256, threads=32)", "spread(tile=256, threads=64)",
+               "alone(tile=256, threads=32)", "alone(tile=256, threads=64)"),
+        1024: ("tiles(tile=1024, threads=128)", "tiles(tile=1024, threads=256)", "parts(tile=1024, threads=128)", "parts(tile=1024, threads=64)",
+               "spread(tile=1024, threads=128)", "spread(tile=1024, threads=64)",
+               "alone(tile=1024, threads=128)", "alone(tile=1024, threads=64)"),
         4096: ("tiles(tile=4096, threads=256)", "tiles(tile=4096, threads=512)", "tiles(tile=4096, threads=128)",
-               "parts(tile=4096, threads=256)", "parts(tile=4096, threads=512)"),
+               "parts(tile=4096, threads=256)", "parts(tile=4096, threads=512)", "spread(tile=4096, threads=256)", "spread(tile=4096, threads=512)",
+               "alone(tile=4096, threads=256)", "alone(tile=4096, threads=512)"),
         8192: ("tiles(tile=8192, threads=512)", "tiles(tile=8192, threads=256)", "sieve(tile=8192, room=4096, threads=512, groups=128, each=64)",
-               "parts(tile=8192, threads=512)", "parts(tile=8192, threads=256)"),
+               "parts(tile=8192, threads=512)", "parts(tile=8192, threads=256)", "spread(tile=8192, threads=512)",
+               "alone(tile=8192, threads=512)"),
     },
     "sieve": {
         32768: (
@@ -91,6 +96,8 @@ TRITON: dict[str, dict[int, tuple[str, ...]]] = {
 """Answers on whole tiles, by their family and the longest row that they are tried on."""
 ALIGN = 16
 """Bytes that tensors are aligned to: whole vectors of a tile are loaded where rows are as long."""
+ALONE = "alone"
+"""The answer that is faster without: its threads take single elements."""
 PLAIN = {"tilelang": "histogram", "triton": "bits"}
 """What the pipelines `topk_tilelang` and `topk_triton` answer, which have nothing to choose; tried on every row."""
 SHAPES: tuple[tuple[int, int, int, tuple[str, ...]], ...] = (
@@ -157,7 +164,8 @@ def key(surface: str, answer: str, sizes: tuple[int, int, int]) -> Key:
 
 def program(of: Key) -> Program:
     """The naive program with that answer of radix select in its place; for TileLang with the barriers of its own alone."""
-    made = run(promised(load_problem("topk").naive, (), ALIGN), f'radix-select{{answer="{of[1]}"}}@main', Context(target("sm_90a")))
+    posed = promised(load_problem("topk").naive, (), 0 if of[1].startswith(ALONE) else ALIGN)
+    made = run(posed, f'radix-select{{answer="{of[1]}"}}@main', Context(target("sm_90a")))
     steps = "; ".join(f'surface-option{{option=tl_disable_thread_storage_sync value="true"}}@{k.name}' for k in made.program.kernels)
     return run(made.program, steps, Context(target("sm_90a"))).program if of[0] == "tilelang" and of[1] != PLAIN["tilelang"] else made.program
 

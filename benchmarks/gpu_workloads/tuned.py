@@ -44,8 +44,10 @@ from kir.problem import load_problem
 from kir.problem.schema import evaluate
 from kir.surface import backend
 
-BUDGETS, SECONDS = {"tilelang": 4, "cuda": 24, "triton": 12}, 420.0
+BUDGETS, SECONDS = {"tilelang": 4, "cuda": 12, "triton": 12}, 420.0
 """Candidates that a search may measure at a shape, fewer where each takes a minute to compile, and how long all searches together may take."""
+MORE = {"gemm_grouped_sm90": 20, "gemm_grouped_triton": 20}
+"""The same of pipelines of which the cost model ranks many ahead of the fastest: it does not know how many rows a group has."""
 LEAST = 4
 """The same of what was found before it was kept how many they were."""
 FOUND, LOGS, KEPT = ROOT / "build" / "tuned.json", ROOT / "build" / "tuned", RESULTS / "tuned.jsonl"
@@ -65,9 +67,17 @@ ROWS = {topk.shape_name(s): s for s in ((32, 4096, 512, ()), (128, 4096, 512, ()
 RULES = {gdn.name(s): s for s in ((1, 2048, 16, 3), (1, 8192, 16, 3))}
 BEGUN = "programmatic-dependent-launch{wait=%d trigger=start}@main"
 KNOWN = "know-sizes{sizes=[%s] values=[%s]}@main"
+AT_SIZES: dict[str, dict[str, int | None]] = {
+    "MNK": {"gemm_sm90": 7, "gemm_triton_halves": 0, "gemm_fp8_sm90": 7, "gemm_fp8_sm90_pairs": 7},
+    "GMNK": {"bmm_sm90": 7, "bmm_triton_halves": None},
+    "RNK": {"topk_alone_triton": 0, "topk_spread_triton": 0},
+}
+"""Pipelines of which candidates know their sizes, by the sizes' names, each with the statement before which it waits for the kernel ahead, or none where it
+does not begin early."""
 THEN = {"gemm_tilelang_roles": (EARLY, BEGUN % 8), "topk_parts_triton": (EARLY, BEGUN % 0), **{
-    space: (f"{SIZED}{EARLY}", f"{KNOWN % (', '.join(sizes), ', '.join(f'${{{size}}}' for size in sizes))}; {BEGUN % wait}")
-    for space, sizes, wait in (("gemm_sm90", "MNK", 7), ("bmm_sm90", "GMNK", 7), ("gemm_fp8_sm90_pairs", "MNK", 7))}}
+    space: (SIZED if wait is None else f"{SIZED}{EARLY}",
+            f"{'' if wait is None else f'{BEGUN % wait}; '}{KNOWN % (', '.join(sizes), ', '.join(f'${{{size}}}' for size in sizes))}")
+    for sizes, spaces in AT_SIZES.items() for space, wait in spaces.items()}}
 """What candidates of a pipeline take after their own steps (`kir tune --then`), and how that is called: they begin before the kernel ahead of them has ended,
 and have the shape's sizes as numbers."""
 OF_POINTS: dict[str, tuple[Any, dict[str, Any]]] = {"bmm": (bmm, BATCHES), "gemm_fp8": (gemm_fp8, SCALED), "gemm_grouped": (gemm_grouped, GROUPS)}
@@ -77,6 +87,8 @@ POINTS_TRIED: dict[str, tuple[str, ...]] = {
     "topk": (
         *(f"topk_tiles_triton tile=4096 threads={threads}{begins}" for threads in (256, 512, 128) for begins in ("", EARLY)),
         *(f"topk_parts_triton tile=4096 threads={threads}{begins}" for threads in (256, 512) for begins in ("", EARLY)),
+        *(f"topk_{of}_triton tile=4096 threads={threads}{then}" for of in ("alone", "spread") for threads in (256, 512, 128)
+          for then in ("", SIZED, EARLY, f"{SIZED}{EARLY}")),
         *(f"topk_rows threads=512 items=8 room=4096 bits=10{then}" for then in ("", SIZED, EARLY, f"{SIZED}{EARLY}")),
     ),
     "gdn": ("gdn_d128_sm90 form=warpgroups", f"gdn_d128_sm90 form=warpgroups{SIZED}"),
@@ -86,7 +98,7 @@ POINTS_TRIED: dict[str, tuple[str, ...]] = {
         (f"gemm_sm90_multicast {WIDE} stages=4 size=2 raster=8 rounds=2", ("", f"{SIZED}{EARLY}")),
         ("gemm_sm90_pingpong rows=128 columns=128 stages=5 size=2 raster=8 rounds=2", ("",)),
         (f"gemm_sm90 {TALL} stages=4 raster=8 rounds=2", ("",)),
-        (f"gemm_triton_halves {WIDE} depth=64 stages=4 threads=256 raster=8 flatten=True", (EARLY,)),
+        (f"gemm_triton_halves {WIDE} depth=64 stages=4 threads=256 raster=8 flatten=True", ("", EARLY, SIZED, f"{SIZED}{EARLY}")),
         (f"gemm_tilelang_roles {WIDE} stages=4 rounds=4 raster=16", ("", EARLY)),
         (f"gemm_tilelang_roles {WIDE} stages=4 rounds=2 raster=8", ("", EARLY)),
         ("gemm_tilelang_roles rows=128 columns=128 stages=6 rounds=1 raster=8", ("",)),
@@ -96,10 +108,10 @@ POINTS_TRIED: dict[str, tuple[str, ...]] = {
         (f"bmm_sm90_multicast {WIDE} stages=4 size=2 raster=8 rounds=2", ("", f"{SIZED}{EARLY}")),
         ("bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1", (SIZED,)),
         (f"bmm_sm90 {TALL} stages=4 raster=8 rounds=2", ("",)),
-        (f"bmm_triton_halves {WIDE} depth=64 stages=4 threads=256 raster=8 flatten=True", ("", EARLY)),
+        (f"bmm_triton_halves {WIDE} depth=64 stages=4 threads=256 raster=8 flatten=True", ("", EARLY, SIZED, f"{SIZED}{EARLY}")),
         (f"bmm_triton_halves {WIDE} depth=64 stages=4 threads=256 raster=8 flatten=False", ("",)),
         (f"bmm_triton_halves {WIDE} depth=64 stages=3 threads=256 raster=16 flatten=True", ("",)),
-        (f"bmm_triton {WIDE} depth=64 stages=3 threads=256 raster=8", ("",)),
+        (f"bmm_triton {WIDE} depth=64 stages=3 threads=256 raster=8", ("", SIZED)),
         (f"bmm_tilelang_roles {WIDE} stages=4 rounds=2 raster=8", ("", EARLY)),
         (f"bmm_tilelang_roles {TALL} stages=4 rounds=2 raster=8", ("", EARLY)),
         ("bmm_tilelang_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1", ("",)),
@@ -113,6 +125,8 @@ POINTS_TRIED: dict[str, tuple[str, ...]] = {
         "gemm_fp8_sm90_multicast_pairs rows=128 stages=4 size=2 raster=8 rounds=2",
         "gemm_fp8_triton rows=128 stages=4 threads=256 raster=8",
         "gemm_fp8_triton rows=64 stages=4 threads=128 raster=8",
+        f"gemm_fp8_triton rows=64 stages=4 threads=128 raster=8{SIZED}",
+        f"gemm_fp8_triton rows=128 stages=4 threads=256 raster=8{SIZED}",
         "gemm_fp8_triton_ahead rows=64 stages=3 threads=128 raster=8",
         "gemm_fp8_triton_persistent rows=64 stages=2 threads=128 raster=8 ctas=3 flatten=False",
         "gemm_fp8_tilelang_pairs rows=128 stages=4 raster=8 rounds=2",
@@ -130,7 +144,7 @@ def searches() -> list[dict[str, Any]]:
     gates take the longest last."""
     whole: list[tuple[str, str, str, dict[str, Sizes], tuple[str, ...]]] = [
         ("topk", "topk", "R=64,N=4096,K=512", {n: dict(zip("RNK", s[:3], strict=True)) for n, s in ROWS.items()},
-         ("topk_parts_triton", "topk_tiles_triton", "topk_rows", "topk_rows_tilelang")),
+         ("topk_alone_triton", "topk_spread_triton", "topk_parts_triton", "topk_tiles_triton", "topk_rows", "topk_rows_tilelang")),
         ("gdn", "gdn_d128", "B=1,L=330,H=1,G=2", {n: dict(zip("BLHG", s, strict=True)) for n, s in RULES.items()},
          ("gdn_d128_sm90", "gdn_d128_boxes_triton", "gdn_d128_roles_tilelang")),
         ("fmha", "fmha_d128", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[False]},
@@ -171,7 +185,7 @@ def find(seconds: float = SECONDS, only: Collection[str] = ()) -> None:
 
 
 def _budget(space: str) -> int:
-    return BUDGETS[find_space(space).surface]
+    return MORE.get(space, BUDGETS[find_space(space).surface])
 
 
 def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
@@ -191,8 +205,9 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
         write_atomic(LOGS / f"{what['space']}.json", done.stdout)
         return [{**about, "row": row, "point": shape["best"]["parameters"], "verdict": "accepted", "seconds": shape["best"]["seconds"],
                  "took": time.monotonic() - begun, "when": _now()} for row, shape in zip(what["rows"], shapes_found, strict=True)]
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as late:
         why = "its gate did not end in time"
+        write_atomic(LOGS / f"{what['space']}.late", f"{json.dumps(words)}\n{(late.stderr or b'').decode()}")
     except (ValueError, KeyError, IndexError):
         said = [f"{d.get('id')}: {(d.get('witness') or [d.get('message')])[0]}" for d in _diagnostics(done.stdout)]
         why = (said or done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
@@ -303,8 +318,8 @@ def program(of: Key) -> Program:
     """The naive program after a pipeline at a point. Raises KirError where a step does not apply."""
     space, problem, device = find_space(of[1]), load_problem(_search(of)["problem"]), target("h200")
     made = built(space, space.values(dict(of[2]), given_of(space, problem, problem.shapes[0], device)), problem, device)
-    made = replaying.at_sizes(made, _search(of)["rows"][of[3]]) if SIZED in of[4] else made
-    return replaying.begun_early(made) if EARLY in of[4] else made
+    made = replaying.begun_early(made) if EARLY in of[4] else made  # first, so that what knows its sizes differs in the numbers alone
+    return replaying.at_sizes(made, _search(of)["rows"][of[3]]) if SIZED in of[4] else made
 
 
 def executable(of: Key, made: Program) -> Executable:

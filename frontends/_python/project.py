@@ -435,6 +435,10 @@ class Project:
         out, self._touched = tuple(sorted(self._touched)), set()
         return out
 
+    def asked_for(self, path: Path) -> None:
+        """Note a file that is read otherwise."""
+        self._touched.add(path.resolve())
+
     def file(self, path: Path) -> Module:
         """The module of a file, with its dotted name as the import path has it."""
         path = path.resolve()

@@ -92,3 +92,15 @@ def sizes_of_calls(node: cst.FunctionDef, words: Collection[str]) -> set[str]:
 
 def _only(call: cst.Call) -> bool:
     return sum(each.keyword is None for each in call.args) == 1
+
+
+def first_name(e: cst.BaseExpression) -> str:
+    """The name that a sum begins with; "" where that is no name."""
+    while isinstance(e, cst.BinaryOperation) and isinstance(e.operator, (cst.Add, cst.Subtract)):
+        e = e.left
+    return e.value if isinstance(e, cst.Name) else ""
+
+
+def extents_given(args: list[cst.BaseExpression]) -> int:
+    """How many extents a shape has that is given as a tuple or one argument each; 0 for one in a name."""
+    return len(args[0].elements) if len(args) == 1 and isinstance(args[0], (cst.Tuple, cst.List)) else len(args) if len(args) > 1 else 0

@@ -223,7 +223,7 @@ class CudaFrontend:
             if opened.sources.project is None:
                 opened.sources.project = project_of(source)
             found = offered(fn, opened.index, opened.sources.units, opened.sources.project)
-            for path in dict.fromkeys(path for each in found.values() for path, _ in each):
+            for path in dict.fromkeys(path for each in found.values() for paths, _ in each for path in paths):
                 opened.bring(path)
             kinds = {p.name: p for p in fn.params}
             return {name: [made for _, made in each if means(fn, kinds[name], made)] for name, each in found.items()}

@@ -1,6 +1,6 @@
 """The TileLang frontend: kernels and their factories read from Python source, never imported.
 
-Order: suffixes, syntax, values, state, expressions, intrinsics, statements, teams, launch, output, frontend.
+Order: suffixes, syntax, values, state, expressions, sources, intrinsics, statements, teams, launch, output, frontend.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import libcst as cst
 
 from kir.analysis.heuristics import settled
 from kir.base.diagnostic import KirError, did_you_mean, error, usage
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.bindings.binding_uses import unmentioned
 from kir.ir.bindings.specialize import specialize
-from kir.ir.build import int_value
 from kir.ir.nodes import Program
+from kir.ir.rules.verify import verify
 from kir.ir.types import DType, shape_of
 from kir.ir.visit import statements, walk
 from kir.surface import KernelRef, Outline
@@ -26,10 +28,11 @@ from kir.surface.launches.values import FEW, is_number
 from .._python.host_values import Lazy
 from .._python.outline import outline
 from .._python.project import Module, Project, decorator_name
+from .launch.guessed import MOST_STEPS, Asked, guesses
 from .launch.host_code import allocated_extents, factory_of, left_out, made_of, tensor_extents, tilelang_launches, unrolled_extents
 from .output.binding import UNKNOWN, skeleton
 from .output.binding_check import check_given, check_readable, is_text, mentioned
-from .output.kernel import read_kernel, read_sides
+from .output.kernel import Side, in_words, read_kernel, read_sides
 from .suffixes import SUFFIXES
 from .values.values import Value
 
@@ -106,7 +109,33 @@ class TileLangFrontend:
         """The generic programs of one kernel, one for each outcome of the conditions of the binding that make it another kernel, each with what
         it assumes in words. Raises KirError as `parse` does."""
         module, node = self.find(source, kernel)
-        return read_sides(self._project, module, node, kernel)
+        return [(_label(sides), made) for sides, made in read_sides(self._project, module, node, kernel)]
+
+    def guessed(self, source: Path, kernel: str, side: str = "") -> Iterator[tuple[Program, tuple[str, ...]]]:
+        """The program of a kernel, or of one of its `sides`, under values for what only a binding decides: what the code beside it gives parameters of the
+        same names, and usual numbers; each with the names of metas that are guessed. Raises KirError as `parse` does."""
+        module, node = self.find(source, kernel)
+        sides = next((each for each, _ in read_sides(self._project, module, node, kernel) if _label(each) == side), ()) if side else ()
+        asked, owners = Asked(), module.owners.get(id(node), ())
+        made = read_kernel(self._project, module, node, kernel, assumed=sides, asked=asked)
+        asked.needed += [build.compare(op, k.threads, most) for k in made.kernels for op, most in (("ge", 1), ("le", 1024))]
+        known: set[str] | None = None
+        while known != asked.lists.keys():  # what the values lead to may ask for more lists
+            known, more = {*asked.lists}, Asked()
+            for guess in guesses(source, owners or (node,), node, asked):
+                if asked.steps + more.steps > MOST_STEPS:
+                    return
+                try:
+                    made = read_kernel(self._project, module, node, kernel, guess.given, guess.sizes, assumed=sides, asked=more)
+                except KirError:  # the factory's own checks
+                    continue
+                values = {k: v for k, v in guess.given.items() if isinstance(v, (int, float, str))}
+                yield replace(made, metas=tuple(replace(m, default=values[m.name]) if m.name in values else m for m in made.metas)), guess.names
+                if guess.whole and not verify(made):
+                    break  # with other numbers it would be no other kernel
+            asked.steps += more.steps
+            asked.lists |= {k: count for k, count in more.lists.items() if k not in known}
+            asked.metas |= {k: m for k, m in more.metas.items() if k not in asked.metas and m.default is None}
 
     def instantiate(self, source: Path, kernel: str, binding: Binding | None) -> Program:
         """The program of a kernel whose factory runs with the values of a binding. Raises KirError as `parse` does."""
@@ -192,8 +221,13 @@ class TileLangFrontend:
             return False
         found = [s for k in made.kernels for s in statements(k.body)]
         tiles = (shape_of(x.type) for s in found for x in walk(s) if isinstance(x, n.Expr))
-        return not any(isinstance(s, n.Opaque) or (isinstance(s, n.Alloc) and any(int_value(d) is None for d in s.buffer.shape)) for s in found) and (
-            all(isinstance(d, int) for shape in tiles for d in shape) and all(int_value(k.threads) is not None for k in made.kernels))
+        return not any(isinstance(s, n.Opaque) or (isinstance(s, n.Alloc) and any(build.int_value(d) is None for d in s.buffer.shape)) for s in found) and (
+            all(isinstance(d, int) for shape in tiles for d in shape) and all(build.int_value(k.threads) is not None for k in made.kernels))
+
+
+def _label(sides: tuple[Side, ...]) -> str:
+    """What a side of a kernel assumes, in words."""
+    return ", ".join(map(in_words, sides))
 
 
 def is_kernel(f: cst.FunctionDef) -> bool:

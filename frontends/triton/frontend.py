@@ -182,9 +182,11 @@ class TritonFrontend:
         callers = [f for f in functions if f.name.value in reach and f is not node and is_kernel(Jit(module, f), inference)]
         if not callers:
             return None
-        for called in given_by_all(self._project, [(module, f) for f in functions if f is not node], node):
-            if (made := self._as_given(module, node, called, False)) is not None:
-                return made
+        others, kernels = [(module, f) for f in functions if f is not node], [(module, f) for f in callers[:MOST_LAUNCHED]]
+        for calling, through in ((others, False), (kernels, True)):
+            for called in given_by_all(self._project, calling, node, through=through):
+                if (made := self._as_given(module, node, called, False)) is not None:
+                    return made
         calls: list[dict[str, Value]] = []
         for f in callers[:MOST_LAUNCHED]:
             try:

@@ -103,6 +103,8 @@ class _Walk:
             states.append(state)
         for name, before in list(known.items()):
             ways = [state[name].ways for state in states]
+            if ways[0] is before.ways and ways[1] is before.ways:  # neither arm touches it
+                continue
             if self.mend and s.static and name in self.wanted and before.ways == _NEVER and before.loops == loops and (bool(ways[0]) != bool(ways[1])):
                 poor = 0 if not ways[0] else 1
                 if not _leaves(arms[poor]):

@@ -195,12 +195,7 @@ def _bare(e: n.Expr) -> n.Expr:
 def ranges_of(kernel: n.Kernel) -> dict[str, n.Expr]:
     """Grid axes and loop variables of a kernel that start at 0 and step by 1, with their ends."""
     out = {a.name: a.extent for a in kernel.grid}
-
-    def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(old, n.For) and build.is_const(old.lo, 0) and build.is_const(old.step, 1):
-            out[old.var.name] = old.hi
-        return old
-    transform(kernel, leave)
+    out |= {s.var.name: s.hi for s in statements(kernel.body) if isinstance(s, n.For) and build.is_const(s.lo, 0) and build.is_const(s.step, 1)}
     return out
 
 

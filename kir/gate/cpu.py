@@ -25,6 +25,7 @@ from kir.gate.inputs.places import taken_apart
 from kir.gate.inputs.sets import size_sets, unrolled_over
 from kir.gate.proved.beside import decided_beside
 from kir.gate.proved.fewer import fewer
+from kir.gate.proved.versions import without_versions
 from kir.gate.shapes import ANY, of_problem, of_programs
 from kir.gate.verdict import AlgebraRecord, CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
 from kir.gate.widths import narrow
@@ -215,21 +216,22 @@ def correctness(program: Program, problem: Problem | None, against: Program | No
     try:
         if problem is not None:
             program = as_posed(program, problem, names)
-            also = (*also, *((against,) if against is not None else ()))
+            shown, also = without_versions(program), (*also, *((against,) if against is not None else ()))
             tests = problem_tests(program, problem, names, also, fresh)
             right = check(program, tests, problem.name, runner=runner, stopped=stopped)
-            broken = refusals(program, problem, names, tests.cases, right.reached) if right.ok else ()
+            broken = refusals(shown, problem, names, tests.cases, right.reached) if right.ok else ()
             space, judge = of_problem(program, problem, tensor_names(program, problem, names), ANY), None
         else:
             assert against is not None
+            shown = without_versions(program)
             tests = relative_tests(program, against, also, fresh)
             right = check(program, tests, f"program {content_hash(against)[:12]}", relative=True, runner=runner, stopped=stopped)
-            broken = unshown(program, against, tests.cases, right.reached, not right.left_out) if right.ok else ()
+            broken = unshown(shown, against, tests.cases, right.reached, not right.left_out) if right.ok else ()
             right = replace(right, weak=(*right.weak, *taken_apart(against)))
             if told and right.ok and (usual := next((c for c in tests.cases if isinstance(c, RelativeCase)), None)) is not None:
                 right = replace(right, weak=(*right.weak, *nonfinite(program, against, usual.inputs, usual.scalars), *fewer(program, against)))
             space, judge = of_programs(program, against, ANY), against
-        broken = broken or (apart(program, right.checked) if right.ok else ())
+        broken = broken or (apart(shown, right.checked) if right.ok else ())
         if right.ok and not broken:
             parted, beyond = narrow(program, space, judge)
             broken, right = tuple(parted), replace(right, weak=(*right.weak, *beyond))

@@ -44,7 +44,7 @@ CHECKED_THREADS = 1 << 12
 """The same for threads; the checker keeps what every thread knows of every other."""
 RESIDENT = 1024
 """CTAs that run as coroutines at the same time."""
-_WAITS = frozenset({"mbar_wait", "named_barrier_sync", "named_barrier_arrive", "cluster_wait", "cluster_arrive"})
+_WAITS = frozenset({"mbar_wait", "named_barrier_sync", "named_barrier_arrive", "cluster_wait", "cluster_arrive", "grid_barrier"})
 
 
 def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None, *,
@@ -331,6 +331,7 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     if m.coverage is not None:
         m.coverage.grid(k, extents)
     total = int(np.prod(extents, dtype=np.int64))
+    m.grid_threads = threads * total
     m.cluster_threads = threads * int(np.prod(k.cluster, dtype=np.int64)) if k.cluster else threads
     m.clusters = cluster.begun(extents, k.cluster, k.name)
     m.stepping = m.clusters.size > 1 or any(m.split_loops.values()) or _may_block(m.program, k)

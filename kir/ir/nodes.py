@@ -286,7 +286,7 @@ class Store(Stmt):
 
 @node
 class Copy(Stmt):
-    """Moves a region to a region of the same shape and dtype. `via`: `plain`, `vector(n)`, `cp_async`, `bulk`, `tma`, or
+    """Moves a region to a region of the same shape and dtype. `via`: `plain`, `vector(n)` (`vector` where the binding decides n), `cp_async`, `bulk`, `tma`, or
     `ldmatrix`, `stmatrix` between shared memory and a fragment. Synchronous, unless `signal` names an mbarrier that it completes on or
     `grouped` leaves it to a commit group."""
 
@@ -442,7 +442,8 @@ def meta_type(m: Meta) -> DType:
 class Param(Node):
     """A run-time parameter, in ABI order. `role`: `size` (an integer of the problem), `scalar`, or a tensor `in`, `out`, `inout`.
     A tensor's `of` is its buffer; `value` is what a derived scalar (a stride, say) equals. attrs: `restrict`, `alias`; `addressed`
-    for all memory as bytes, at whose start address 0 is: what a kernel reaches through addresses made of integers."""
+    for all memory as bytes, at whose start address 0 is: what a kernel reaches through addresses made of integers; of a scalar `address`,
+    the tensor whose first element is at the address that it is."""
 
     name: str
     role: Literal["size", "scalar", "in", "out", "inout"]

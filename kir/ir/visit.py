@@ -193,6 +193,8 @@ def transform(n: N, leave: Callable[[Node, Node], Any], enter: Callable[[Node], 
     if enter is not None and not enter(n):
         return n
     kept: dict[str, Any] = n.__dict__
+    if kept.get("_below") == ():
+        return leave(n, n)
     changes: dict[str, Any] | None = None
     for name in n.tree_fields:
         old = kept[name]
@@ -313,17 +315,12 @@ def _of_buffer(n: Node) -> tuple[str, ...]:
 
 
 def _of_anything(n: Node) -> tuple[str, ...]:
-    match n:
-        case Var() | Buffer() | Axis():
-            return (n.name,)
-        case Let():
-            return n.names
-        case View():
-            return n.axes
-        case Opaque():
-            return (*n.reads, *n.writes)
-        case _:
-            return ()
+    kind = type(n)
+    if kind is Var or kind is Buffer or kind is Axis:
+        return (n.name,)  # type: ignore[attr-defined]  # one of these three
+    if kind is Opaque:
+        return (*n.reads, *n.writes)  # type: ignore[attr-defined]  # it has both
+    return n.names if kind is Let else n.axes if kind is View else ()  # type: ignore[attr-defined]  # each has its own
 
 
 def _names(n: Node, kept: str, own: Callable[[Node], tuple[str, ...]]) -> frozenset[str]:

@@ -6,7 +6,9 @@ from math import log, sqrt
 import pytest
 
 from benchmarks.surfaces import crossing, workload_lineages
+from kir.faces.api.pipelines import stored
 from kir.faces.cli._main import run
+from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
 from kir.lineage.engine import PassEngine
 from kir.lineage.parameter_replay import recover, same_in_any_order
@@ -15,6 +17,8 @@ from kir.lineage.records.speedup import measured_speedups
 from kir.lineage.replay import replay
 
 SHIPPED = {folder.root.name: folder for folder in crossing.lineages()}
+PIPELINES = "pipelines/"
+OF_PIPELINES = [name for name, folder in SHIPPED.items() if folder.read().header.source.startswith(PIPELINES)]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -24,6 +28,15 @@ def test_a_shipped_lineage_replays_to_the_letter(name: str) -> None:
     done = replay(record, folder, PassEngine.of(record.header))
     assert done.ok and all(each.exact for each in done.transitions), [str(d) for d in done.diagnostics]
     assert record.outcome.ended == "naive" and record.accepted
+
+
+@pytest.mark.parametrize("name", OF_PIPELINES)
+def test_a_lineage_of_a_pipeline_is_of_what_that_makes_today(name: str) -> None:
+    record = SHIPPED[name].read()
+    fixed = dict(line.split(" = ") for line in record.header.binding.splitlines())
+    trace = stored(record.header.source.removeprefix(PIPELINES), record.header.problem, fixed).trace
+    assert content_hash(trace.program) == record.states[0].content, f"kir lineage {record.header.expert} -o skills/lineages/{name} --restart"
+    assert len(trace.steps) == len(record.accepted)
 
 
 @pytest.mark.parametrize("name", ["gemm_sm90", "softmax_cuda"])

@@ -45,7 +45,8 @@ class Team:
 class InstructionCalls:
     """Writes calls of the instruction table that stand as statements. `pool` gives the offset of each shared array in dynamic shared memory;
     empty when all are static. `results` are the references that a function with several results writes them to, `constant` names memory that
-    is only read. `rolled`: serial loops stay loops, and nvcc does not write some of their rounds out."""
+    is only read. `rolled`: serial loops stay loops, and nvcc does not write some of their rounds out. `launched`: registers of each thread at
+    launch, 0 where that is not known."""
 
     to: Expressions
     memory: Memory
@@ -56,6 +57,7 @@ class InstructionCalls:
     program: n.Program | None = None
     refusals: list[Diagnostic] = field(default_factory=list)
     rolled: bool = True
+    launched: int = 0
 
     def _eval(self, e: n.Call, team: Team) -> None:
         w, to = self.to.writer, self.to

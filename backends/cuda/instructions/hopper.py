@@ -18,14 +18,7 @@ from .im2col import corner as tensor_corner
 
 SPANS = {1: (32, 3), 2: (64, 2), 3: (128, 1)}
 """Bits of a swizzle -> its span in bytes, and its code in a matrix descriptor."""
-REGISTERS, GRANULE = 65536, 8
-"""Registers of an SM, and what a thread's number of them is a multiple of."""
 PTX_TYPES = {"f16": "f16", "bf16": "bf16", "f32": "tf32", "f8e4m3": "e4m3", "f8e5m2": "e5m2"}
-
-
-def launched_registers(threads: int) -> int:
-    """Registers a thread has at launch when one CTA takes the whole SM."""
-    return min(255, REGISTERS // threads) // GRANULE * GRANULE
 
 
 def raw_address(to: Expressions, memory: Memory, r: n.Region) -> str:

@@ -8,6 +8,7 @@ from functools import cache
 from importlib import resources
 
 from kir.analysis.facts import Facts
+from kir.analysis.target.legalize import launched_registers
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
@@ -306,7 +307,8 @@ class _Part:
             assert isinstance(axis.extent.type, DType)
             to.facts = to.facts.ranging(n.Var(axis.name, axis.extent.type), n.Const(0, axis.extent.type), axis.extent)
         read_only = {p.name for p in self.program.params if p.role == "in"}
-        body = Statements(to, memory, threads, pool, program=self.program, constant=read_only, rolled=not dict(k.attrs).get(NVCC_UNROLLS))
+        body = Statements(to, memory, threads, pool, program=self.program, constant=read_only, rolled=not dict(k.attrs).get(NVCC_UNROLLS),
+                          launched=launched_registers(k) or 0)
         body.block(k.body, (k.name,), Team(threads))
         self.refusals += body.refusals
         self.used |= to.used

@@ -312,7 +312,9 @@ class Statements(InstructionCalls):
             return
         if s.signal is not None:
             raise refuse("KIR-B002", "the CUDA backend writes copies without mbarriers")
-        if s.src.mask is not None or s.mask is not None:
+        if any(m is not None and shape_of(m.type) for m in (s.mask, s.src.mask)):
+            raise refuse("KIR-B002", "the CUDA backend writes copies without masks of elements", "one condition for all of them")
+        if s.mask is not None or (s.src.mask is not None and s.via != "cp_async"):
             self._masked_copy(s)
             return
         if s.via == "cp_async":
@@ -325,7 +327,8 @@ class Statements(InstructionCalls):
             w.put(f"for (int {at} = 0; {at} < {shape[-1]}; {at} += {count}) {{")
             w.depth += 1
             where = (*("0",) * (len(shape) - 1), at)
-            condition = self.memory.inside(to, src, where) if s.src.clip else ""
+            within = [self.memory.inside(to, src, where) if s.src.clip else "", to.scalar(s.src.mask, 3) if s.src.mask is not None else ""]
+            condition = " && ".join(c for c in within if c)
             inside, source = w.fresh("inside") if condition else "true", f"&{self.memory.element(to, src, where)}"
             if condition:
                 w.put(f"const bool {inside} = {condition};")
@@ -360,15 +363,13 @@ class Statements(InstructionCalls):
 
     def _masked_copy(self, s: n.Copy) -> None:
         """A copy under conditions of the thread: where that of the source does not hold, what stands there instead is written."""
-        if s.via == "cp_async" or any(m is not None and shape_of(m.type) for m in (s.mask, s.src.mask)):
-            raise refuse("KIR-B002", "the CUDA backend writes copies without masks of elements", "one condition for all of them")
         w, depth = self.to.writer, 0
         bare = replace(s, mask=None, src=replace(s.src, mask=None, other=None))
         if s.mask is not None:
             w.put(f"if ({self.to.scalar(s.mask)}) {{")
             w.depth, depth = w.depth + 1, 1
-        if s.src.mask is None:
-            self._copy(bare)
+        if s.src.mask is None or s.via == "cp_async":
+            self._copy(replace(s, mask=None))
         else:
             w.put(f"if ({self.to.scalar(s.src.mask)}) {{")
             w.depth += 1
@@ -383,8 +384,9 @@ class Statements(InstructionCalls):
 
     def _async_width(self, s: n.Copy, shape: tuple[int, ...], size: int) -> int:
         other = s.src.other
-        if s.src.clip and other is not None and not (isinstance(other, n.Const) and not other.value):
-            raise refuse("KIR-B002", "cp.async fills with zeros outside the buffer", "else 0")
+        if (s.src.clip or s.src.mask is not None) and other is not None and not (
+                isinstance(other, n.Const) and not other.value and not str(other.value).startswith("-")):
+            raise refuse("KIR-B002", "cp.async fills with zeros what it does not copy", "else 0")
         if s.src.at.buffer.space != "global" or s.dst.buffer.space != "shared":
             raise refuse("KIR-B002", "cp.async copies from global to shared memory")
         for width in (16, 8, 4):
@@ -468,17 +470,18 @@ class Statements(InstructionCalls):
         to, w = self.to, self.to.writer
         if team.threads != self.threads:
             raise refuse("KIR-B002", "roles of a part of the CTA", "roles of the whole CTA")
-        launched = hopper.launched_registers(self.threads)
         tests = roles.chosen(w, s, self.threads)
         for k, role in enumerate(s.roles):
             first, end = 32 * role.lo, 32 * role.hi
             if role.registers and (role.lo % 4 or role.hi % 4):
                 raise refuse("KIR-B002", f"registers of '{role.name}', which shares a warpgroup with another role", "roles of whole warpgroups")
+            if role.registers and not self.launched:
+                raise refuse("KIR-B002", f"registers of '{role.name}', where how many a thread has at launch is no number", "threads and options as numbers")
             w.path = (*path, "roles", k)
             w.put(f"{'} else ' if k else ''}if ({tests[k]}) {{")
             w.depth += 1
             if role.registers:
-                w.put(f"{to.header('set_registers_down' if role.registers < launched else 'set_registers_up')}<{role.registers}>();")
+                w.put(f"{to.header('set_registers_down' if role.registers < self.launched else 'set_registers_up')}<{role.registers}>();")
             barrier = f"{to.header('named_barrier_sync')}({ROLE_BARRIERS + k}, {end - first})"
             self.block(role.body, (*path, "roles", k), Team(end - first, "", first, barrier))
             w.depth -= 1

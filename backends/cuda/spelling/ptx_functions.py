@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from kir.ir import nodes as n
 from kir.ir.types import DType
+from kir.surface.ptx.registers.policies import IN_REGISTERS, modifiers, words
 from kir.surface.ptx.registers.policies import WORDS as POLICIES
-from kir.surface.ptx.registers.policies import modifiers, words
 from kir.surface.ptx.writing import LETTERS, Ptx
 
 from .literals import TYPES, refuse
@@ -30,8 +30,8 @@ def word(d: DType) -> tuple[str, str, str]:
 VECTORS: Mapping[int, tuple[str, str]] = {8: ("uint2", "v2.u32"), 16: ("uint4", "v4.u32")}
 """Vectors by bytes: C++ type and PTX type."""
 LOADS = frozenset({"nc", "ca", "cg", "cs", "lu", "cv", "volatile", "evict_first", "evict_last", "evict_normal", "evict_unchanged",
-                   "no_allocate", "l2_64", "l2_128", "l2_256"})
-STORES = frozenset({"wb", "wt", "cg", "cs", "volatile", "evict_first", "evict_last", "evict_normal", "evict_unchanged", "no_allocate"})
+                   "no_allocate", "l2_64", "l2_128", "l2_256", *IN_REGISTERS})
+STORES = frozenset({"wb", "wt", "cg", "cs", "volatile", "evict_first", "evict_last", "evict_normal", "evict_unchanged", "no_allocate", *IN_REGISTERS})
 
 
 def element(p: Ptx) -> Function:
@@ -59,6 +59,14 @@ def _policy(cache: str, allowed: frozenset[str]) -> str:
     return text.replace(".volatile", "")
 
 
+def _in_register(cache: str, operands: int) -> tuple[str, str, str]:
+    """For a policy that a register holds: what makes it, the further operand of the instruction, and what that stands for."""
+    priority = next((IN_REGISTERS[x][0] for x in words(cache) or () if x in IN_REGISTERS), "")
+    if not priority:
+        return "", "", ""
+    return (f'unsigned long long policy;\n  asm("createpolicy.fractional.L2::{priority}.b64 %0, 1.0;" : "=l"(policy));\n  ', f", %{operands}", ', "l"(policy)')
+
+
 def load(cache: str, size: int, of: DType | None = None) -> Function:
     """A load of `size` bytes from global memory under a policy: an element of a dtype, or a vector."""
     policy, volatile = _policy(cache, LOADS), ".volatile" if "volatile" in cache else ""
@@ -70,10 +78,12 @@ def load(cache: str, size: int, of: DType | None = None) -> Function:
         fields = "xyzw"[:size // 4]
         outs = ", ".join(f'"=r"(out.{f})' for f in fields)
         places = ", ".join(f"%{i}" for i in range(len(fields)))
-        body = f'{ordered}("ld{volatile}.global{policy}.{ptx} {{{places}}}, [%{len(fields)}];" : {outs} : "l"(p){clobber});'
+        ahead, hint, given = _in_register(cache, len(fields) + 1)
+        body = f'{ahead}{ordered}("ld{volatile}.global{policy}.{ptx} {{{places}}}, [%{len(fields)}]{hint};" : {outs} : "l"(p){given}{clobber});'
     else:
         kind, ptx, letter = WORDS[size] if of is None else word(of)
-        body = f'{ordered}("ld{volatile}.global{policy}.{ptx} %0, [%1];" : "={letter}"(out) : "l"(p){clobber});'
+        ahead, hint, given = _in_register(cache, 2)
+        body = f'{ahead}{ordered}("ld{volatile}.global{policy}.{ptx} %0, [%1]{hint};" : "={letter}"(out) : "l"(p){given}{clobber});'
     return name, f"__device__ __forceinline__ {kind} {name}(const void* p) {{\n  {kind} out;\n  {body}\n  return out;\n}}\n"
 
 
@@ -86,10 +96,12 @@ def store(cache: str, size: int, of: DType | None = None) -> Function:
         fields = "xyzw"[:size // 4]
         places = ", ".join(f"%{i + 1}" for i in range(len(fields)))
         values = ", ".join(f'"r"(x.{f})' for f in fields)
-        body = f'asm volatile("st{volatile}.global{policy}.{ptx} [%0], {{{places}}};" ::"l"(p), {values} : "memory");'
+        ahead, hint, given = _in_register(cache, len(fields) + 1)
+        body = f'{ahead}asm volatile("st{volatile}.global{policy}.{ptx} [%0], {{{places}}}{hint};" ::"l"(p), {values}{given} : "memory");'
     else:
         kind, ptx, letter = WORDS[size] if of is None else word(of)
-        body = f'asm volatile("st{volatile}.global{policy}.{ptx} [%0], %1;" ::"l"(p), "{letter}"(x) : "memory");'
+        ahead, hint, given = _in_register(cache, 2)
+        body = f'{ahead}asm volatile("st{volatile}.global{policy}.{ptx} [%0], %1{hint};" ::"l"(p), "{letter}"(x){given} : "memory");'
     return name, f"__device__ __forceinline__ void {name}(void* p, {kind} x) {{\n  {body}\n}}\n"
 
 

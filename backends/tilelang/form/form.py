@@ -22,12 +22,14 @@ from kir.ir.types import F32, I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, names_read, statements, substitute, substitute_buffers, transform, walk
 from kir.rewrite.match.local_buffers import is_left
 
+from ..spelling.cuda_functions import is_loaded
 from ..spelling.layouts import said
 from .aliases import read_where_they_lie
 from .awaited import awaited
 from .chained_products import by_rows
 from .gathered import beside_copies
 from .origins import sourced
+from .own_rows import own_rows
 from .reducers import is_named_sum
 from .roles import by_threads
 from .thread_vectors import ThreadForm, is_idle
@@ -41,17 +43,19 @@ TENSOR_CORES = frozenset({"f16", "bf16", "i8", "u8", "f8e4m3", "f8e5m2", "f64"})
 """Operands that T.gemm multiplies as they are; f32 it takes as tf32."""
 
 
-def prepared(program: n.Program, generic: bool = False) -> n.Program:
-    """The program in TileLang's form; of a generic one, what its own source named stays as it is named."""
+def prepared(program: n.Program, generic: bool = False, written: bool = True) -> n.Program:
+    """The program in TileLang's form; of a generic one, what its own source named stays as it is named. Unless it is `written`, arrays of threads stay as
+    they are read: fragments with a row for each."""
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {m.name for m in program.metas}
-    made = (_kernel(k, taken | {x.name for x in program.kernels}, generic) for k in program.kernels)
+    rows = (own_rows(k) if written else k for k in program.kernels)
+    made = (_kernel(k, taken | {x.name for x in program.kernels}, generic) for k in rows)
     kernels = tuple(k if generic else awaited(k, Facts.in_kernel(program, k.name)) for k in made)
     return replace(program, tensor_maps=(), kernels=kernels)
 
 
 def form(program: n.Program) -> n.Program:
     """The program that an emitted text is read back as: TileLang's form, its fragments values again where nothing else writes them."""
-    made = prepared(program)
+    made = prepared(program, written=False)
     outer = frozenset(outer_names(made))
     kernels = tuple(replace(k, body=promoted(_uniform(k.body), outer | {a.name for a in k.grid})) for k in made.kernels)
     return normalize(replace(made, kernels=kernels))
@@ -473,7 +477,7 @@ def _zero(d: DType) -> n.Expr:
 
 def _checked(e: n.Load) -> n.Load:
     """A load as TileLang makes it: zero outside of a tensor."""
-    if e.at.buffer.space != "global":
+    if e.at.buffer.space != "global" or is_loaded(e):
         return e
     return replace(e, clip=True, other=_zero(e.at.buffer.dtype) if e.other is None and e.mask is None else e.other)
 

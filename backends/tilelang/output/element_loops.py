@@ -40,9 +40,10 @@ class Together:
     """How many statements they stand for."""
 
 
-def together(rest: Sequence[n.Stmt], fresh: Callable[[int], n.Var]) -> Together | None:
-    """The shortest run of statements from a named tile on after which nothing uses its names; None where they share no loop.
-    `fresh` makes the variable of the loop's k-th axis."""
+def together(rest: Sequence[n.Stmt], fresh: Callable[[], Callable[[int], n.Var]], one: Callable[[str, str], bool]) -> list[Together]:
+    """The shortest run of statements from a named tile on after which nothing uses its names, as one loop; as several, each of which works out the tiles
+    that it uses, where they share none; none where that has no form. `fresh()` makes the variables of a loop, each of its k-th axis; `one` says whether
+    two names may mean the same memory."""
     names: set[str] = set()
     for count, s in enumerate(rest, 1):
         if isinstance(s, n.Let):
@@ -50,11 +51,66 @@ def together(rest: Sequence[n.Stmt], fresh: Callable[[int], n.Var]) -> Together 
         if isinstance(s, n.Alloc):
             names.add(s.buffer.name)
         if not any(names & _mentioned(x) for x in rest[count:]):
-            try:
-                return _Lanes(fresh).joined(rest[:count])
-            except (NoLoop, NotElementwise):
-                return None
-    return None
+            whole = _joined(rest[:count], fresh)
+            return [whole] if whole is not None else _in_several(rest[:count], fresh, one)
+    return []
+
+
+def _joined(run: Sequence[n.Stmt], fresh: Callable[[], Callable[[int], n.Var]]) -> Together | None:
+    try:
+        return _Lanes(fresh()).joined(run)
+    except (NoLoop, NotElementwise):
+        return None
+
+
+def _in_several(run: Sequence[n.Stmt], fresh: Callable[[], Callable[[int], n.Var]], one: Callable[[str, str], bool]) -> list[Together]:
+    """A run as loops in order, each of as many of its statements as share one, with the tiles that they use worked out in it. None of what those are made of
+    may be written before: a tile is what it was where it got its name. Empty where that cannot be."""
+    lets: dict[str, n.Let] = {}
+    out: list[Together] = []
+    held: Together | None = None
+    group: list[n.Stmt] = []
+    written: set[str] = set()
+
+    def stale(s: n.Stmt) -> bool:
+        return any(one(x, y) for x in _touched(s) for y in written)
+
+    def needed(group: Sequence[n.Stmt]) -> list[n.Stmt]:
+        names, before = set[str](), {x for s in group for x in names_read(s)}
+        while before - names:
+            names |= before
+            before = {x for k in names if k in lets for x in names_read(lets[k])}
+        return [s for k, s in lets.items() if k in names]
+
+    for s in run:
+        if isinstance(s, n.Let) and len(s.names) == 1:
+            if stale(s):
+                return []
+            lets[s.names[0]] = s
+            continue
+        if isinstance(s, (n.Alloc, n.View, n.Let)):
+            return []
+        more = _joined([*needed([*group, s]), *group, s], fresh) if group else None
+        if more is not None:
+            group, held = [*group, s], more
+        else:
+            if held is not None:
+                out.append(held)
+                written |= {x for t in group for x in ({t.at.buffer.name} if isinstance(t, n.Store) else _touched(t))}
+            group = [s]
+            if any(map(stale, needed(group))):
+                return []
+            held = _joined([*needed(group), s], fresh)
+            if held is None:
+                return []
+    if held is None:
+        return []
+    out.append(held)
+    return [replace(x, count=len(run)) for x in out]
+
+
+def _touched(s: n.Stmt) -> set[str]:
+    return {x.buffer.name for x in walk(s) if isinstance(x, n.Region)}
 
 
 def _mentioned(s: n.Stmt) -> frozenset[str]:

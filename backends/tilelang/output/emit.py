@@ -1,11 +1,13 @@
 """A specialized program as a TileLang module: a factory for each kernel, which takes the sizes and gives the prim_func."""
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.target.legalize import launched_registers
 from kir.analysis.tiles.seen_through import seen_through, without_idle_views
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
@@ -23,6 +25,7 @@ from ..form.form import distributed_arrays, prepared
 from ..form.origins import marked
 from ..form.reducers import sums_of
 from ..form.roles import cleared
+from ..spelling.cuda_functions import functions
 from ..spelling.expressions import Expressions, refuse
 from ..spelling.names import PYTHON, TAKEN, fresh, spelled
 from .counted_between_roles import counted_between_roles
@@ -58,7 +61,7 @@ def write(program: n.Program) -> Written:
     top = spelled(k.name for k in said.kernels)
     factories: dict[str, str] = {}
     imports: set[str] = set()
-    whole = generic and len(said.kernels) > 1
+    whole = generic and (len(said.kernels) > 1 or bool(said.workspaces))
     parts: list[tuple[n.Kernel, Expressions, Statements]] = []
     for k in said.kernels:
         params = parameters(said, k) if not whole else [*said.params]
@@ -68,7 +71,7 @@ def write(program: n.Program) -> Written:
         to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0,
                          fast=dict(k.attrs).get("tl_enable_fast_math") is True)
         tiles = Tiles(to, int_value(k.threads) or 0, aliases=Aliases(said))
-        body = Statements(to, tiles, sums=sums_of(k.body), distributed=distributed_arrays(k.body), team=k.threads,
+        body = Statements(to, tiles, sums=sums_of(k.body), distributed=distributed_arrays(k.body), team=k.threads, launched=launched_registers(k) or 0,
                           known=Facts.in_kernel(said, k.name), sizes=frozenset(p.name for p in said.params if isinstance(p.of, DType)))
         parts.append((k, to, body))
         if whole and k is not said.kernels[-1]:
@@ -115,7 +118,7 @@ def _factory(p: n.Program, parts: Sequence[tuple[n.Kernel, Expressions, Statemen
     try:
         tensors = ", ".join(f"{to.names[q.name]}: {_annotation(q, to)}" for q in params if not is_size(q))
         body.put(f"def {inner}({tensors}):", 1, None)
-        for w in p.workspaces if len(parts) > 1 else ():
+        for w in p.workspaces if generic else ():
             shape = ", ".join(to.text(d) for d in w.buffer.shape)
             body.put(f"{to.names[w.buffer.name]} = T.alloc_global(({shape}{',' if len(w.buffer.shape) == 1 else ''}), {to.dtype(w.buffer.dtype)})", 2, None)
     except KirError as refused:
@@ -145,10 +148,8 @@ def _kernel(k: n.Kernel, body: Statements, configs: Mapping[str, n.Attr]) -> Non
 
 def _sources(k: n.Kernel) -> list[str]:
     """CUDA source in front of the kernel, of what it does that TileLang cannot say."""
-    levels = {dict(x.attrs).get("level", 2) for x in walk(k) if isinstance(x, n.Call) and x.fn == "prefetch"}
-    parts = [f"__device__ __forceinline__ int kir_prefetch_l{level}(const void* at) {{ asm volatile(\"prefetch.global.L{level} [%0];\" "
-             f": : \"l\"(__cvta_generic_to_global(at)) : \"memory\"); return 0; }}" for level in sorted(levels, key=str)]
-    return [f"T.import_source({part!r})" for part in parts]
+    text = "\n".join([*functions(k), ""])  # TileLang's own directives follow
+    return [f"T.import_source({text!r})"] if text else []
 
 
 def _meta(m: n.Meta, to: Expressions) -> str:
@@ -157,6 +158,8 @@ def _meta(m: n.Meta, to: Expressions) -> str:
     if m.default is None:
         return f"{to.names[m.name]}{f': {kind}' if kind else '=None' if m.kind == 'any' else ''}"
     shown = to.dtype(DTYPES[m.default]) if m.kind == "dtype" and isinstance(m.default, str) and m.default in DTYPES else repr(m.default)
+    if isinstance(m.default, float) and not math.isfinite(m.default):
+        shown = f'float("{m.default}")'
     return f"{to.names[m.name]}{f': {kind} = ' if kind else '='}{shown}"
 
 

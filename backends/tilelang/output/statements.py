@@ -1,6 +1,7 @@
 """Statements as the body of a prim_func, each line with the statement that it came from."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
 from kir.analysis.facts import Facts
@@ -17,6 +18,7 @@ from kir.surface import StatementPath
 from ..._wrap import wrapped
 from ..form.origins import At
 from ..form.reducers import adds, fills, is_named_sum, reads
+from ..spelling.cuda_functions import begin, is_moved, moving
 from ..spelling.expressions import AXIS, UNARY, Expressions, refuse
 from ..spelling.layouts import annotation
 from ..spelling.names import fresh
@@ -28,8 +30,6 @@ Line = tuple[str, StatementPath | None]
 WARP = 32
 GROUP = 4
 """Warps of a warpgroup."""
-REGISTERS = 65536
-"""32-bit registers of an SM, of which a CTA's threads share what they are launched with."""
 _POINTLESS = frozenset({"fence_mbar_init"})
 """What TileLang's compiler puts in by itself."""
 
@@ -48,6 +48,8 @@ class Statements:
     in_thread: bool = False
     team: n.Expr = field(default_factory=lambda: build.const(0))
     """The threads of a CTA."""
+    launched: int = 0
+    """Registers of each thread at launch; 0 where that is not known."""
     warps: int | None = None
     """The first warp of the role that is written."""
     sums: dict[str, str] = field(default_factory=dict)
@@ -64,6 +66,8 @@ class Statements:
     """Names of the variables that say whether branches are taken."""
     shown: dict[str, Pixels] = field(default_factory=dict)
     """Views of pixels by taps and channels, which only copies name."""
+    waiting: dict[str, n.Buffer] = field(default_factory=dict)
+    """Barriers that are declared before the branch that begins them."""
     around: list[n.Block] = field(default_factory=list)
     """The blocks that are being written, innermost last."""
 
@@ -133,7 +137,13 @@ class Statements:
                 self.put(self.tiles.product(rest[2], "wgmma", clear=True), depth, path)
                 return 4
             case n.Alloc(init=None) as made, _ if made.buffer.dtype.name == "mbarrier":
-                return self._barriers(made.buffer, rest, path, depth)
+                counted = self._barriers(made.buffer, rest[1:], path, depth)
+                if not counted and _begun_in_branch(made.buffer.name, rest[1:]):
+                    self.waiting[made.buffer.name] = made.buffer
+                    return 1
+                return 1 + counted if counted else 0
+            case n.Eval(call=n.Call(fn="mbar_init", args=(n.Region(buffer=b), *_))), _ if b.name in self.waiting:
+                return self._barriers(self.waiting.pop(b.name), rest, path, depth)
             case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType) or is_named_sum(named):
                 return self._named(rest, path, depth)
             case n.Eval(call=n.Call(fn="assume" | "assertion", args=(n.Expr() as cond,))), _ if isinstance(cond.type, TileType):
@@ -144,8 +154,8 @@ class Statements:
                 return 0
 
     def _barriers(self, b: n.Buffer, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
-        """`T.alloc_barrier` with the number of arrivals of each."""
-        after = rest[1] if len(rest) > 1 else None
+        """`T.alloc_barrier` with the number of arrivals of each, which the next statements say: how many of those were written, 0 for none."""
+        after = rest[0] if rest else None
         if isinstance(after, n.For) and len(b.shape) == 1 and after.hi == b.shape[0] and len(after.body) == 1:
             inner = after.body[0]
             if isinstance(inner, n.Eval) and inner.call.fn == "mbar_init" and inner.call.args[0] == region(b, after.var):
@@ -153,10 +163,10 @@ class Statements:
                 if isinstance(each, n.Expr) and after.var.name not in names_read(each):
                     counts = f"[{self.to.text(each)}] * {self.to.text(b.shape[0], UNARY)}"
                     self.put(f"{self.to.names[b.name]} = T.alloc_barrier({counts})", depth, path)
-                    return 2
+                    return 1
         count = int_value(b.shape[0]) if len(b.shape) == 1 else None
         arrivals = []
-        for i, s in enumerate(rest[1:1 + (count or 0)]):
+        for i, s in enumerate(rest[:count or 0]):
             if isinstance(s, n.Eval) and s.call.fn == "mbar_init" and s.call.args[0] == region(b, i) and isinstance(s.call.args[1], n.Expr):
                 arrivals.append(self.to.text(s.call.args[1]))
         if count is None or len(arrivals) != count:
@@ -164,26 +174,28 @@ class Statements:
         alike = f"[{arrivals[0]}] * {count}" if len(set(arrivals)) == 1 else f"[{', '.join(arrivals)}]"
         shown = arrivals[0] if count == 1 else alike
         self.put(f"{self.to.names[b.name]} = T.alloc_barrier({shown})", depth, path)
-        return 1 + count
+        return count
 
     def _named(self, rest: list[n.Stmt], path: StatementPath, depth: int) -> int:
         """Tiles that have a name, with the statements that use them, as one loop over their elements."""
-        used = {*self.to.names.values(), *self.tiles.taken}
+        def axes() -> Callable[[int], n.Var]:
+            used = {*self.to.names.values(), *self.tiles.taken}
 
-        def axis(k: int) -> n.Var:
-            name = fresh(AXES[k] if k < len(AXES) else f"i{k}", used)
-            used.add(name)
-            return n.Var(f"{AXIS}{name}", I32)
-        found = together(rest, axis)
-        if found is None:
-            return 0
-        self.tiles.fits([d for _, d in found.axes], "what is worked out element by element")
-        before = self.to.names
-        with self.tiles.loop(found.axes, found.body) as (head, body):
-            self.put(head, depth, path)
-            self.block(body, path, depth + 1)
-        self.to.names = before
-        return found.count
+            def axis(k: int) -> n.Var:
+                name = fresh(AXES[k] if k < len(AXES) else f"i{k}", used)
+                used.add(name)
+                return n.Var(f"{AXIS}{name}", I32)
+            return axis
+        aliases = self.tiles.aliases
+        loops = together(rest, axes, lambda a, b: a == b or aliases is None or aliases.may_be_one(a, b))
+        for found in loops:
+            self.tiles.fits([d for _, d in found.axes], "what is worked out element by element")
+            before = self.to.names
+            with self.tiles.loop(found.axes, found.body) as (head, body):
+                self.put(head, depth, path)
+                self.block(body, path, depth + 1)
+            self.to.names = before
+        return loops[0].count if loops else 0
 
     def _statement(self, s: n.Stmt, path: StatementPath, depth: int) -> None:
         to = self.to
@@ -203,6 +215,9 @@ class Statements:
                     self.put(text, depth + deeper, path)
             case n.Copy(via="cp_async", grouped=True, signal=None) if self.in_thread:
                 self.put(self._own_copy(s), depth, path)
+            case n.Copy() if self.in_thread and is_moved(s):
+                to_, from_ = (to.place(begin(at)) for at in (s.dst, s.src.at))
+                self.put(f'T.call_extern("handle", "{moving(s)}", T.address_of({to_}), T.address_of({from_}))', depth, path)
             case n.Copy():
                 self.put(self.tiles.copied(s), depth, path)
             case n.Mma():
@@ -236,22 +251,23 @@ class Statements:
 
     def _roles(self, s: n.Roles, path: StatementPath, depth: int) -> None:
         """A branch for each range of threads, from the first warp to the last."""
-        ends = [r.hi for r in s.roles]
-        if (self.warps is None and all(r.lo % GROUP == 0 and r.hi % GROUP == 0 for r in s.roles) and [r.lo for r in s.roles] != [0, *ends[:-1]]) or (
-                self.warps is None and ends[-1] * WARP < self.tiles.threads and ends[-1] % GROUP == 0 and len(ends) == 1):
+        ends, whole = [r.hi for r in s.roles], self.tiles.threads
+        if self.warps is not None or max(ends) * WARP > whole:
+            raise refuse("KIR-B304", "roles within a role, or of warps that the CTA has not", "roles of warps of the CTA")
+        all_of_it = [r.lo for r in s.roles] == [0, *ends[:-1]] and ends[-1] * WARP == whole and len(ends) > 1
+        if not all_of_it and all(r.lo % GROUP == 0 and r.hi % GROUP == 0 for r in s.roles):
             self._groups(s, path, depth)
             return
-        if self.warps is not None or [r.lo for r in s.roles] != [0, *ends[:-1]] or ends[-1] * WARP != self.tiles.threads or len(ends) < 2:
-            raise refuse("KIR-B304", "roles that are not all the CTA's warps in order", "roles from warp 0 to the last, side by side")
-        whole, name = self.tiles.threads, fresh("tx", {*self.to.names.values(), *self.tiles.taken})
+        name = fresh("tx", {*self.to.names.values(), *self.tiles.taken})
         self.tiles.taken.add(name)
         self.put(f"{name} = T.get_thread_binding()", depth, path)
-        launched = REGISTERS // whole // 8 * 8
         runs = _together(s.roles)
         for number, run in enumerate(runs):
-            self.put(_head(name, number, run[-1].hi, len(runs)), depth, path)
+            if run[0].registers and not all_of_it and (run[0].lo % GROUP or (run[-1].hi % GROUP and run[-1].hi * WARP < whole)):
+                raise refuse("KIR-B304", "registers of part of a warpgroup", "as many registers for all its warps")
+            self.put(_head(name, number, run[-1].hi, len(runs)) if all_of_it else _of_warps(name, run[0].lo, run[-1].hi, whole), depth, path)
             if registers := run[0].registers:
-                self.put(f"T.set_max_nreg({registers}, {int(registers > launched)})", depth + 1, path)
+                self._registers(registers, path, depth + 1)
             for k, r in enumerate(run):
                 if len(run) > 1:
                     self.put(_head(name, k, r.hi, len(run)), depth + 1, path)
@@ -261,14 +277,19 @@ class Statements:
                 finally:
                     self.tiles.threads, self.warps = whole, None
 
+    def _registers(self, count: int, path: StatementPath, depth: int) -> None:
+        """What a role asks for: more than each thread has at launch, or less."""
+        if not self.launched:
+            raise refuse("KIR-B304", "registers of a role, where how many a thread has at launch is no number", "threads and options as numbers")
+        self.put(f"T.set_max_nreg({count}, {int(count > self.launched)})", depth, path)
+
     def _groups(self, s: n.Roles, path: StatementPath, depth: int) -> None:
         """Parts of the CTA that are whole warpgroups, in whatever order: `with T.ws(..)` for each."""
         whole = self.tiles.threads
-        launched = REGISTERS // whole // 8 * 8
         for r in s.roles:
             self.put(f"with T.ws({', '.join(str(g) for g in range(r.lo // GROUP, r.hi // GROUP))}):", depth, path)
             if r.registers:
-                self.put(f"T.set_max_nreg({r.registers}, {int(r.registers > launched)})", depth + 1, path)
+                self._registers(r.registers, path, depth + 1)
             self.tiles.threads, self.warps = (r.hi - r.lo) * WARP, r.lo
             try:
                 self.block(r.body, path, depth + 1)
@@ -277,14 +298,21 @@ class Statements:
 
     def _value(self, e: n.Expr) -> str:
         """What gets a name: an expression, or what an element held before an atomic operation."""
+        if isinstance(e, n.Call) and e.fn == "atomic_load" and e.of is None and _at_gpu(e):
+            assert isinstance(e.args[0], n.Region)
+            return f'T.atomic_load({self.to.place(e.args[0])}, memory_order="{dict(e.attrs).get("order", "relaxed")}")'
         if not (isinstance(e, n.Call) and e.fn in ("atomic_add", "atomic_max", "atomic_min") and e.of is None):
             return self.to.text(e)
         at, value, *mask = e.args
-        attrs = {k: v for k, v in e.attrs if (k, v) not in (("order", "relaxed"), ("scope", "gpu"))}
-        if mask or attrs or not isinstance(at, n.Region) or not isinstance(value, n.Expr) or isinstance(at.type, TileType):
+        attrs = dict(e.attrs)
+        order, scope = attrs.pop("order", "relaxed"), attrs.pop("scope", "gpu")
+        if mask or not isinstance(at, n.Region) or not isinstance(value, n.Expr) or isinstance(at.type, TileType):
             raise refuse("KIR-B008", f"TileLang has no {e.fn} under a mask whose old value is used", "a branch around it")
+        if attrs or scope != "gpu":
+            raise refuse("KIR-B008", f"TileLang has no {e.fn} in the scope '{scope}'", "one of the GPU")
         self.tiles.ordered(e)
-        return f"T.{e.fn}({self.to.place(at)}, {self.to.text(value)}, return_prev=True)"
+        shown = "" if order == "relaxed" else f', memory_order="{order}"'
+        return f"T.{e.fn}({self.to.place(at)}, {self.to.text(value)}{shown}, return_prev=True)"
 
     def _own_copy(self, s: n.Copy) -> str:
         """A thread's asynchronous copy of neighbors."""
@@ -367,7 +395,7 @@ class Statements:
                 head = f"T.Pipelined({bounds}{stages}{lists})"
             case "unroll":
                 known = {"factor"}
-                factor = f", unroll_factor={attrs['factor']}" if "factor" in attrs else ""
+                factor = f", unroll_factor={to.option(attrs['factor'])}" if "factor" in attrs else ""
                 head = f"T.unroll({bounds}{factor})"
             case "vectorize":
                 known, head = set[str](), f"T.vectorized({bounds})"
@@ -445,6 +473,8 @@ class Statements:
         match call.fn:
             case "barrier":
                 self.put("T.sync_threads()", depth, path)
+            case "grid_barrier":
+                self.put("T.sync_grid()", depth, path)
             case "async_commit":
                 self.put("T.ptx_commit_group()", depth, path)
             case "print" if len(args) <= 1 and len(attrs) == 1:
@@ -468,10 +498,21 @@ class Statements:
             case "atomic_add" | "atomic_max" | "atomic_min":
                 for text, deeper in self.tiles.atomic(call):
                     self.put(text, depth + deeper, path)
+            case "atomic_store" if _at_gpu(call):
+                at = call.args[0]
+                assert isinstance(at, n.Region)
+                self.put(f'T.atomic_store({to.place(at)}, {to.text(args[0])}, memory_order="{attrs.get("order", "relaxed")}")', depth, path)
+            case "fence" if attrs.get("scope") == "gpu":
+                self.put('T.call_extern("handle", "__threadfence")', depth, path)
             case "fence_async":
                 self.put("T.fence_proxy_async()", depth, path)
             case "bulk_wait":
                 self.put(f"T.tma_store_wait({to.text(args[0])}{'' if attrs.get('read') else ', read=False'})", depth, path)
+            case "register_fence":
+                acc = call.args[0]
+                assert isinstance(acc, n.Region)
+                count = f", num_regs={to.text(args[0])}" if args else ""
+                self.put(f"T.warpgroup_fence_operand({to.names[acc.buffer.name]}{count})", depth, path)
             case "wgmma_wait":
                 self.put(f"T.wait_wgmma({to.text(args[0])})", depth, path)
             case "grid_dependency_wait":
@@ -481,7 +522,7 @@ class Statements:
             case "prefetch":
                 at = call.args[0]
                 assert isinstance(at, n.Region)
-                place = to.place(build.region(at.buffer, *(i.lo if isinstance(i, n.Span) else i for i in at.index)))
+                place = to.place(begin(at))
                 name = f"kir_prefetch_l{attrs.get('level', 2)}"
                 self.put(f'T.call_extern("int32", "{name}", T.address_of({place}))', depth, path)
             case fn if fn in _POINTLESS:
@@ -496,11 +537,16 @@ class Statements:
         return self.to.place(at)
 
 
+def _at_gpu(e: n.Call) -> bool:
+    """Whether an access of one element is seen by all threads of the GPU, as TileLang's are."""
+    return dict(e.attrs).get("scope", "gpu") == "gpu" and isinstance(e.args[0], n.Region) and not isinstance(e.args[0].type, TileType)
+
+
 def _together(roles: tuple[n.Role, ...]) -> list[list[n.Role]]:
     """Roles side by side, those of one warpgroup with registers of its own together: all its warps ask for them in one instruction."""
     out: list[list[n.Role]] = []
     for r in roles:
-        if r.registers and r.lo % GROUP:
+        if r.registers and r.lo % GROUP and out and out[-1][-1].hi == r.lo:
             out[-1].append(r)
         else:
             out.append([r])
@@ -510,6 +556,12 @@ def _together(roles: tuple[n.Role, ...]) -> list[list[n.Role]]:
 def _head(name: str, number: int, end: int, count: int) -> str:
     """How the branch of one of so many ranges of threads begins, which lie side by side and end at a warp."""
     return f"if {name} < {end * WARP}:" if number == 0 else "else:" if number == count - 1 else f"elif {name} < {end * WARP}:"
+
+
+def _of_warps(name: str, lo: int, hi: int, threads: int) -> str:
+    """How a branch of some warps begins, whatever others do."""
+    ends = [f"{name} >= {lo * WARP}" if lo else "", f"{name} < {hi * WARP}" if hi * WARP < threads else ""]
+    return f"if {' and '.join(filter(None, ends)) or f'{name} >= 0'}:"
 
 
 def uniform(e: n.Expr) -> n.Expr:
@@ -528,3 +580,17 @@ def _anchor(path: StatementPath, s: n.Stmt) -> str:
 
 
 __all__ = ["Line", "Statements"]
+
+
+def _begun_in_branch(name: str, rest: Sequence[n.Stmt]) -> bool:
+    """Whether the first statement that mentions a barrier is a branch of the binding, one side of which begins it before it uses it."""
+    first = next((s for s in rest if _mentions(s, name)), None)
+    if not isinstance(first, n.If) or not first.static:
+        return False
+    used = [next((s for s in block if _mentions(s, name)), None) for block in (first.then, first.orelse)]
+    return any(isinstance(s, n.Eval) and s.call.fn == "mbar_init" for s in used) and all(
+        s is None or (isinstance(s, n.Eval) and s.call.fn == "mbar_init") for s in used)
+
+
+def _mentions(s: n.Stmt, name: str) -> bool:
+    return any(isinstance(x, n.Region) and x.buffer.name == name for x in walk(s))

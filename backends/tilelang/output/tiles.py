@@ -31,6 +31,15 @@ _SCANNED_BY = (32, 64, 128, 256, 512, 1024)
 AXES = ("i", "j", "k", "l", "m", "n")
 Lines = list[tuple[str, int]]
 """Texts with how much deeper than the statement they stand."""
+_OF_TMA = frozenset({"eviction_policy", "cluster_mask", "leader_scope_threads"})
+"""Options of `T.tma_copy`."""
+
+
+def _never_one(a: n.Expr | n.Span, b: n.Expr | n.Span) -> bool:
+    """Whether two indices differ by a number, whatever else they are."""
+    if isinstance(a, n.Span) or isinstance(b, n.Span) or a.type != b.type or not isinstance(a.type, DType):
+        return False
+    return (build.int_value(build.sub(a, b)) or 0) % (1 << 32) != 0
 
 
 @dataclass
@@ -54,7 +63,7 @@ class Tiles:
             if b.name != at.buffer.name and (self.aliases is None or not self.aliases.may_be_one(b.name, at.buffer.name)):
                 continue
             alike = b.shape == at.buffer.shape
-            if alike and x.at.index == (one or at).index:
+            if alike and (x.at.index == (one or at).index or any(map(_never_one, x.at.index, at.index))):
                 continue
             if not alike or may_overlap(replace(x.at, buffer=at.buffer), at, known):
                 raise refuse("KIR-B328", f"{expr_text(x)} reads what the same statement writes to '{at.buffer.name}': TileLang's threads would read and "
@@ -269,9 +278,11 @@ class Tiles:
 
     def moved(self, word: str, s: n.Copy, more: str = "") -> str:
         """A copy that its own program waits for."""
-        if s.mask is not None or s.src.mask is not None or s.attrs or s.src.cache:
-            raise refuse("KIR-B301", f"{word} has no mask and no options", "a copy without them")
-        return f"{word}({self.source(s.src, s.dst)}, {self.target(s)}{more})"
+        options = dict(s.attrs)
+        if s.mask is not None or s.src.mask is not None or s.src.cache or (options and (word != "T.tma_copy" or set(options) - _OF_TMA)):
+            raise refuse("KIR-B301", f"{word} has no mask and no such options", "a copy without them")
+        said = "".join(f", {k}={repr(v) if k == 'eviction_policy' else self.to.option(v)}" for k, v in options.items())
+        return f"{word}({self.source(s.src, s.dst)}, {self.target(s)}{more}{said})"
 
     def pixels(self, s: n.Copy, of: Pixels) -> str:
         """`T.im2col(image, tile, row of tiles, column of tiles, taps, stride, dilation, zeros around)`, which its own program waits for."""

@@ -41,9 +41,9 @@ def _term(tokens: list[str], names: Mapping[str, str], dtypes: Mapping[str, str]
         what, _, value, close, *rest = rest[1:]
         if close != ")":
             raise NoTerm(head)
-        return asked(names.get(mention(what), what), value), rest
+        return asked(_value(names.get(mention(what), what)), value), rest
     if head in ("true", "meta_true") and len(rest) > 2 and rest[2] == ")":
-        return names.get(mention(rest[1]), rest[1]), rest[3:]
+        return _value(names.get(mention(rest[1]), rest[1])), rest[3:]
     args, rest = [], rest[1:]
     while rest and rest[0] != ")":
         made, rest = _term(rest, names, dtypes)
@@ -54,6 +54,8 @@ def _term(tokens: list[str], names: Mapping[str, str], dtypes: Mapping[str, str]
     match head, args:
         case "promote", [_, _, *_]:
             return f"({' + '.join(_number(x) for x in args)}).dtype", rest
+        case "select", [_, a, b] if "=" in (a[0], b[0]):
+            raise NoTerm(head)
         case "select", [cond, a, b]:
             return f"({a} if {cond} else {b})", rest
         case "not", [a]:
@@ -63,11 +65,16 @@ def _term(tokens: list[str], names: Mapping[str, str], dtypes: Mapping[str, str]
         case "dtype_is", [a, b]:
             return f"({a} == {b})", rest
         case _, [a, b] if head in _CALLED:
-            return f"{_CALLED[head]}({a}, {b})", rest
+            return f"{_CALLED[head]}({_value(a)}, {_value(b)})", rest
         case _, [a, b] if head in _COMPARED or head in _JOINED:
-            return f"({a} {_COMPARED.get(head) or _JOINED[head]} {b})", rest
+            return f"({_value(a)} {_COMPARED.get(head) or _JOINED[head]} {_value(b)})", rest
         case _:
             raise NoTerm(head)
+
+
+def _value(text: str) -> str:
+    """A number itself, where it stands for its dtype."""
+    return text.removeprefix("=")
 
 
 def _number(dtype: str) -> str:

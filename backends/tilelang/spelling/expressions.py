@@ -21,6 +21,7 @@ from kir.ir.types import DTYPES as DTYPES_OF
 from kir.ir.types import F16, F32, F64, I32, U32, DType, TileType, dtype_of, mention, promote, symbolic
 from kir.ir.visit import names_read, walk
 
+from .cuda_functions import is_loaded, loading
 from .dtype_terms import NoTerm, asked, is_compound, term_text
 from .names import TAKEN
 
@@ -42,6 +43,8 @@ _LOG2_E = build.const(1.4426950408889634, F32)
 """What `__expf` multiplies with before it takes a power of two."""
 _EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn"}
 """Calls that only CUDA has a word for."""
+_HIGH: Mapping[str, str] = {"i32": "__mulhi", "u32": "__umulhi"}
+"""The upper half of a product, by dtype."""
 _WARP_REDUCES: Mapping[str, str] = {"add": "sum", "max": "max", "min": "min", "and": "bitand", "or": "bitor"}
 """Reductions over a warp's integers, whose order is free."""
 MOST_ELEMENTS = 512
@@ -187,13 +190,16 @@ class Expressions:
         if isinstance(a, n.Const) and isinstance(b, n.Const) and dtype.is_float and dtype.name in _BARE:
             return self._of_literals(e, a, b)
         if e.op in _COMPARISONS:
+            if self.metas.get(dtype.name) == "any":
+                a, b = _bare(a), _bare(b)
             return f"{self._operand(a, b, BIT_OR, e.op)} {_COMPARISONS[e.op]} {self._operand(b, a, BIT_OR, e.op)}", COMPARE
         if e.op in _FUNCTIONS:
             return f"{_FUNCTIONS[e.op]}({self._operand(a, b, 0, e.op)}, {self._operand(b, a, 0, e.op)})", ATOM
         found = _INFIX.get(e.op) or (_LOGICAL if dtype.is_bool else _BITWISE).get(e.op)
         if found is None:
             raise refuse("KIR-B002", f"TileLang has no operator '{e.op}'")
-        sign, level = found
+        both = dtype.is_bool and e.op in ("and", "or") and _reads_own(b)  # whatever the first is, the second is worked out
+        sign, level = _BITWISE[e.op] if both else found
         if e.op == "add" and isinstance(b, n.Const) and b.dtype.kind == "uint" and b.dtype.bits >= 32 and isinstance(b.value, int) and (
                 b.value > b.dtype.range[1] // 2):
             return f"{self._operand(a, b, level, e.op)} - {b.dtype.range[1] + 1 - b.value}", level  # it wraps
@@ -202,7 +208,8 @@ class Expressions:
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
         first = self._operand(a, b, level + (level == COMPARE), e.op)  # comparisons side by side are a chain in Python
-        guards = [a if e.op == "and" else invert(a)] if dtype.is_bool and e.op in ("and", "or") else []  # the second is asked where the first leaves it open
+        # Else the second is asked where the first leaves it open.
+        guards = [a if e.op == "and" else invert(a)] if dtype.is_bool and e.op in ("and", "or") and not both else []
         self.guards += guards
         second = self._operand(b, a, level + 1, e.op)
         del self.guards[len(self.guards) - len(guards):]
@@ -245,6 +252,8 @@ class Expressions:
 
     # ----------------------------------------------------------------------------------------------------------------- memory
     def _load(self, e: n.Load) -> str:
+        if is_loaded(e) and not isinstance(e.type, TileType):
+            return f'T.call_extern({self.dtype(e.at.buffer.dtype)}, "{loading(e)}", T.address_of({self.place(e.at)}))'
         if e.cache:
             raise refuse("KIR-B008", f"TileLang has no cache policy on a load ('{e.cache}')", needs="a copy with an eviction policy")
         if e.mask is not None and not self._guarded(e.mask):
@@ -321,6 +330,8 @@ class Expressions:
             raise refuse("KIR-B008", f"TileLang's {e.fn} names all lanes, and not those of a mask that only the run knows")
         if e.fn in ("ballot", "active_mask"):
             return f'T.Cast("uint32", {"T.ballot" if args else "T.activemask"}({", ".join(map(self.text, args))}))'
+        if e.fn == "mulhi" and not e.attrs and (word := _HIGH.get(dtype_of(e.type).name)) is not None:
+            return f"T.call_extern({', '.join([self.dtype(dtype_of(e.type)), chr(34) + word + chr(34), *map(self.text, args)])})"
         spelling = instruction(e.fn).on("tilelang")
         if e.fn.startswith("shfl_") and spelling is not None and [k for k, _ in e.attrs] == ["width"]:
             return f"{spelling}({', '.join(map(self.text, args))}, width={dict(e.attrs)['width']})"
@@ -340,11 +351,22 @@ class Expressions:
         return f"{spelling}({', '.join(map(self.text, args))})"
 
 
+def _reads_own(e: n.Expr) -> bool:
+    """Whether an expression reads shared memory under no condition: behind `and` that is read as where the first holds alone."""
+    loads = [x for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.space == "shared"]
+    return bool(loads) and all(x.mask is None for x in loads)
+
+
 def _of_unsigned(cond: n.Expr) -> bool:
     """Whether a condition compares an unsigned value with a literal: TileLang's compiler takes the literal from the value where that guards an arm in a
     loop, and stops at what is below zero."""
     return any(isinstance(x, n.Binary) and x.op in n.COMPARISONS and isinstance(y, n.Const) and y.dtype.kind == "uint" and y.value
                for x in walk(cond) if isinstance(x, n.Binary) for y in (x.a, x.b))
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    """A small number that is compared with a value of the factory, which may be of any kind, as Python writes it."""
+    return e.x if isinstance(e, n.Cast) and e.rounding == "rn" and isinstance(e.x, n.Const) and e.x.dtype == I32 and 0 <= e.x.value <= 127 else e
 
 
 def promoted(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:

@@ -40,9 +40,14 @@ def box(at: n.Region, mask: n.Expr | None) -> Box | None:
             case _:
                 return None
     terms = list(_flat(at.index[0], "add"))
-    strides = []
+    strides: list[n.Expr] = []
     for i in indices:
         found = next(((t, s) for t in terms if (s := _stride(t, i)) is not None), None)
+        if found is None and all(t in terms for t in _flat(i, "add")):  # of stride 1, in one sum with what else is added
+            for t in _flat(i, "add"):
+                terms.remove(t)
+            strides.append(n.Const(1, I64))
+            continue
         if found is None:
             return None
         terms.remove(found[0])

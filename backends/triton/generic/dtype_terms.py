@@ -221,6 +221,11 @@ def is_all_memory(q: n.Param) -> bool:
     return bool(dict(q.attrs).get("addressed"))
 
 
+def address_of(q: n.Param) -> str:
+    """The tensor whose address a parameter is, which its callers do not give either; "" for any other."""
+    return str(dict(q.attrs).get("address", ""))
+
+
 def is_readable(q: n.Param, p: n.Program) -> bool:
     """Whether a tensor is one as this surface's frontend reads it: each extent is a name of its own that the source does not have."""
     assert isinstance(q.of, n.Buffer)

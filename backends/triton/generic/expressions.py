@@ -14,6 +14,7 @@ from kir.ir.visit import walk
 
 from ..tiles.expressions import _COMPARISONS, _INFIX, ATOM, COMBINES, COMPARE, OR, PRODUCT, SCANNED, UNARY, Expressions, dims, literal, refuse
 from ..tiles.memory import Memory
+from ..tiles.packed import nibble
 from .dtype_terms import QUESTIONS, Terms
 
 _PROMOTING = frozenset({"add", "sub", "mul", "and", "or", "xor", "tdiv", "trem", "floordiv", "mod"})
@@ -34,7 +35,13 @@ class GenericExpressions(Expressions):
     # ------------------------------------------------------------------------------------------------------- shapes and dtypes
     def extents(self, t: Type) -> tuple[str, ...]:
         """The shape of a type, over metas."""
-        return tuple(str(d) if isinstance(d, int) else self.text(d) for d in shape_of(t))
+        return tuple(str(d) if isinstance(d, int) else self.text(self._whole(d)) for d in shape_of(t))
+
+    def _whole(self, e: n.Expr) -> n.Expr:
+        """A compile-time whole number as Python has it: a conversion would make a value of the run."""
+        while isinstance(e, n.Cast) and e.rounding == "rn" and e.dtype.is_integer and dtype_of(e.x.type).is_integer and self.is_static(e.x):
+            e = e.x
+        return e
 
     def dtype(self, d: DType) -> str:
         """A dtype or dtype term."""
@@ -62,7 +69,7 @@ class GenericExpressions(Expressions):
     # ------------------------------------------------------------------------------------------------------------------ nodes
     def spell(self, e: n.Expr) -> tuple[str, int]:
         """Text and binding level."""
-        if isinstance(e, (n.Binary, n.Unary, n.Select, n.Call)) and self.is_static(e):
+        if isinstance(e, (n.Binary, n.Unary, n.Select, n.Call, n.Cast)) and self.is_static(e):
             made = self._static(e)
             if made is not None:
                 return made, ATOM
@@ -81,6 +88,9 @@ class GenericExpressions(Expressions):
                 return f"(not {self.text(e.x, ATOM)})"
             case n.Binary(op="shl", a=n.Const(value=1), b=b) if dtype_of(e.type) == I64:
                 return f"(2 ** {self.text(unconverted(b, I64), ATOM)})"
+            case n.Cast(x=n.Call(fn="log2", args=(n.Cast(x=n.Call(fn="next_power_of_2", args=(n.Binary(op="add", a=n.Binary(
+                    op="max", a=x, b=n.Const(value=1)), b=n.Const(value=1)),))),))) if e.dtype == I32:
+                return f"(tl.standard._log2({self.text(x)}) + 1)"
             case n.Binary(op="min" | "max"):
                 return f"{e.op}({self.text(e.a)}, {self.text(e.b)})"
             case n.Binary(op="floordiv" | "mod"):
@@ -171,7 +181,7 @@ class GenericExpressions(Expressions):
     def _cast(self, e: n.Cast) -> str:
         """Scalars are converted by a function: an argument that is 1, and what metas make, are numbers of Python without methods."""
         options = {"rn": "", "bits": ", bitcast=True"}.get(e.rounding)
-        if options is None or isinstance(e.x.type, TileType):
+        if options is None or isinstance(e.x.type, TileType) or nibble(e) is not None:
             return super()._cast(e)
         dtype = self.terms.constant(e.dtype) if isinstance(e.x, n.Const) else self.dtype(e.dtype)
         return f"tl.cast({self.tensor(e.x)}, {dtype}{options})"
@@ -211,7 +221,7 @@ class GenericExpressions(Expressions):
                 word = {"max_nan": "maximum", "min_nan": "minimum"}[e.fn]
                 return self._as_it_was(f"tl.{word}({self.tensor(args[0])}, {self.tensor(args[1])}, propagate_nan=tl.PropagateNan.ALL)", e), ATOM
             case "multiple_of" | "max_contiguous" | "max_constancy":
-                counts = [self.text(a) for a in args[1:]]
+                counts = [self.text(a.x if isinstance(a, n.Cast) and isinstance(a.x, n.Var) and self.is_static(a.x) else a) for a in args[1:]]
                 return f"tl.{e.fn}({self.text(args[0])}, {counts[0] if len(counts) == 1 else '[' + ', '.join(counts) + ']'})", ATOM
             case _:
                 return super()._call(e)
@@ -283,7 +293,7 @@ class GenericExpressions(Expressions):
 
 def unconverted(e: n.Expr, dtype: DType) -> n.Expr:
     """What a conversion to `dtype` was made of."""
-    return e.x if isinstance(e, n.Cast) and e.dtype == dtype and e.rounding == "rn" else e
+    return e.x if isinstance(e, n.Cast) and e.dtype == dtype and e.rounding == "rn" and nibble(e) is None else e
 
 
 def _natural(e: n.Expr, rule: Callable[[DType], DType] | None) -> n.Expr:

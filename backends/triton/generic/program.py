@@ -21,7 +21,7 @@ from kir.surface import Emitted, SourceLine
 from ..tiles.expressions import BODIES, DTYPES
 from ..tiles.names import KEPT, spelled
 from ..tiles.statements import Line
-from .dtype_terms import Terms, block_of, is_all_memory, is_derived, is_descriptor, is_readable, roots_of
+from .dtype_terms import Terms, address_of, block_of, is_all_memory, is_derived, is_descriptor, is_readable, roots_of
 from .expressions import GenericExpressions
 from .statements import GenericMemory, GenericStatements
 
@@ -60,6 +60,7 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
     names = {**top, **{x: x for x in outer}, **spelled(bound_names(k.body), taken)}
     # What is said of a place is said of the address only if where memory begins is known to be a multiple as well.
     names |= {q.name: "tl.multiple_of(tl.cast(0, tl.int64).to(tl.pointer_type(tl.uint8)), 16)" for q in p.params if is_all_memory(q)}
+    names |= {q.name: f"tl.cast({address_of(q)}, tl.int64)" for q in p.params if address_of(q)}
     names |= {a.name: f"tl.program_id({i})" for i, a in enumerate(k.grid)}
     names |= {a.extent.name: f"tl.num_programs({i})" for i, a in enumerate(k.grid) if isinstance(a.extent, n.Var)}
     for q in p.params:
@@ -78,7 +79,8 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
     used = {x.name for s in k.body for x in walk(s) if isinstance(x, n.Buffer)}
     extents = [x for q in p.params if isinstance(q.of, n.Buffer) and q.of.space == "fragment" for x in block_of(q)]
     shared = frozenset(x for x in extents if extents.count(x) > 1 or not any(x == f"{q.name}_shape_{k}" for q in p.params for k in range(len(extents))))
-    signature = [*(_parameter(q, q.name in used, shared) for q in p.params if not dict(q.attrs).get("implicit") and not is_all_memory(q)), *metas]
+    signature = [*(_parameter(q, q.name in used, shared) for q in p.params
+                 if not dict(q.attrs).get("implicit") and not is_all_memory(q) and not address_of(q)), *metas]
     head: list[Line] = [("@triton.jit", None), (f"def {top[k.name]}(", None), *((f"    {x},", None) for x in signature), ("):", None)]
     chunks.append([*head, *body.lines])
     for name in sorted(combines):

@@ -8,7 +8,7 @@ from kir.analysis.facts import descends
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
-from kir.ir.bindings.policies import ORDERED_BY, parts_of
+from kir.ir.bindings.policies import ORDERED_BY, SCOPED_BY, parts_of
 from kir.ir.canonical import bound_names
 from kir.ir.dtype_terms import PRECISIONS, accumulated
 from kir.ir.types import F32, I32, I64, dtype_of, shape_of
@@ -93,7 +93,8 @@ class GenericMemory(Memory):
         attrs = dict(e.attrs)
         operands = [to.tensor(unconverted(a, at.buffer.dtype)) for a in e.args[1:] if isinstance(a, n.Expr)]
         said = {k: str(attrs[name]) for name, k in (("order", "sem"), ("scope", "scope")) if name in attrs}
-        options = "".join(f", {k}={v.removeprefix(ORDERED_BY)}" if v.startswith(ORDERED_BY) else f', {k}="{v}"' for k, v in said.items())
+        options = "".join(f", {k}={v.removeprefix(ORDERED_BY).removeprefix(SCOPED_BY)}" if v.startswith((ORDERED_BY, SCOPED_BY)) else f', {k}="{v}"'
+                          for k, v in said.items())
         if e.fn == "atomic_cas":
             return f"tl.atomic_cas({self.pointer(to, at)}, {operands[0]}, {operands[1]}{options})"
         word = {"atomic_exch": "atomic_xchg"}.get(e.fn, e.fn)

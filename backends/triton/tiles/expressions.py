@@ -23,7 +23,7 @@ from kir.ir.visit import names_read
 from kir.surface.ptx.writing import LETTERS, spelled
 
 from .names import COMBINING
-from .packed import packed
+from .packed import Packed, nibble, packed
 
 COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 10)
 _INFIX = {"or": ("|", OR), "xor": ("^", XOR), "and": ("&", AND), "shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM),
@@ -303,6 +303,8 @@ class Expressions:
                              needs=f"a fact that {expr_text(side)} >= 0, or tdiv and trem")
 
     def _cast(self, e: n.Cast) -> str:
+        if (asm := nibble(e)) is not None:
+            return self._packed(asm)
         to = self.dtype(e.dtype)
         options = {"rn": "", "bits": ", bitcast=True", "rz": ', fp_downcast_rounding="rtz"'}.get(e.rounding)
         if options is None:
@@ -397,10 +399,11 @@ class Expressions:
         waits = {"grid_dependency_wait": "gdc_wait", "grid_dependency_launch": "gdc_launch_dependents"}
         if e.fn in waits and e.of is None:
             return f"tl.extra.cuda.{waits[e.fn]}()"
+        if e.fn == "fence" and e.of is None:  # an asm has a result, which nothing uses
+            text = f"fence.sc.{dict(e.attrs).get('scope', 'gpu')}; mov.u32 $0, 0;"
+            return f'tl.inline_asm_elementwise("{text}", "=r", [], dtype=tl.int32, is_pure=False, pack=1)'
         if e.fn == "pack" and (asm := packed(e)) is not None:
-            operands = ", ".join(map(self.tensor, asm.operands))
-            text = f'tl.inline_asm_elementwise("{asm.text}", "{asm.constraints}", [{operands}], dtype={asm.result}, is_pure=True, pack={asm.pack})'
-            return f"tl.cast({text}, {asm.cut})" if asm.cut else text
+            return self._packed(asm)
         made = spelled(e.fn, tuple(dtype_of(a.type) for a in args), dict(e.attrs)) if e.of is None else None
         if made is None:
             raise refuse("KIR-B008", f"Triton has no spelling for '{e.fn}'")
@@ -408,6 +411,11 @@ class Expressions:
         text, constraints, operands = made.text("$"), ",".join(letters), ", ".join(map(self.tensor, args))
         return (f'tl.inline_asm_elementwise("{text}", "={constraints}", [{operands}], '
                 f"dtype={dtype_name(made.result)}, is_pure=True, pack=1)")
+
+    def _packed(self, asm: Packed) -> str:
+        operands = ", ".join(map(self.tensor, asm.operands))
+        text = f'tl.inline_asm_elementwise("{asm.text}", "{asm.constraints}", [{operands}], dtype={asm.result}, is_pure=True, pack={asm.pack})'
+        return f"tl.cast({text}, {asm.cut})" if asm.cut else text
 
     def _expand(self, x: n.Expr, axis: int) -> str:
         rank = len(shape_of(x.type))

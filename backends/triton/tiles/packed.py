@@ -5,7 +5,7 @@ from __future__ import annotations
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import F16, F32, U8, U16, U32, dtype_of
+from kir.ir.types import F4E2M1, F16, F32, U4, U8, U16, U32, dtype_of
 
 PAIRS = {("e8m0", "ru"): "cvt.rp.satfinite.ue8m0x2.f32", ("f4e2m1", "sat"): "cvt.rn.satfinite.e2m1x2.f32"}
 """Instructions of two float32 by the dtype and the rounding."""
@@ -49,6 +49,16 @@ def packed(e: n.Call) -> Packed | None:
                 case (n.Cast(n.Call(fn="vec", args=(n.Expr() as low, n.Expr() as high)), narrow, rounding),) if (narrow.name, rounding) in PAIRS:
                     text = f"{{ .reg .b8 q; {PAIRS[narrow.name, rounding]} q, $2, $1; mov.b16 $0, {{q, 0}}; }}"
                     return Packed(text, "=h,f,f", 1, "tl.uint16", (low, high))
+    return None
+
+
+def nibble(e: n.Cast) -> Packed | None:
+    """The asm of an f16 that is made of four bits; None for any other conversion."""
+    match e:
+        case n.Cast(x=n.Cast(x=n.Cast(x=n.Expr() as low, dtype=four, rounding="rn"), dtype=narrow, rounding="bits"), dtype=wide, rounding="rn") if (
+                (four, narrow, wide) == (U4, F4E2M1, F16) and dtype_of(low.type).is_integer):
+            text = "{ .reg .b8 q; .reg .b16 h; .reg .b32 p; cvt.u8.u32 q, $1; cvt.rn.f16x2.e2m1x2 p, q; mov.b32 {$0, h}, p; }"
+            return Packed(text, "=h,r", 1, "tl.float16", (build.cast(low, U32),))
     return None
 
 

@@ -15,7 +15,7 @@ ROWS: list[str] = []
 KNOWN: list[str] = []
 """Where there are some: only candidates are tried that were the fastest of a row of the samples kept, and those whose names contain one of these texts."""
 OF_ROW = "row"
-"""Among those texts: only candidates that were the fastest of the row itself, and those of them that begin early."""
+"""Among those texts: only candidates that were the fastest of the row itself, and the same that begin early or know its sizes."""
 OF_WAYS = "ways"
 """Among those texts: also candidates that were once among the three fastest of the row itself on their surface."""
 NAMED = "named"
@@ -57,7 +57,8 @@ def worth(workload: str, title: str, row: str = "") -> bool:
         return named
     own = bool(row) and OF_ROW in KNOWN
     known = fastest_titles(workload, row if own else "") | (fast_ways(workload, row) if OF_WAYS in KNOWN else frozenset())
-    return title in known or (own and {title.removesuffix(EARLY), title.removesuffix(EARLY).removesuffix(SIZED)} & known != set()) or named
+    less = {title.removesuffix(EARLY), title.removesuffix(EARLY).removesuffix(SIZED), title.replace(SIZED, "")}
+    return title in known or (own and less & known != set()) or named
 
 
 @cache

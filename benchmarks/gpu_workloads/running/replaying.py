@@ -190,6 +190,6 @@ def _made(what: tuple[Callable[[Any], Program], Callable[[Any, Program], Executa
 def at_sizes(program: Program, sizes: Mapping[str, int]) -> Program:
     """A program with a version of each of its kernels that has a row's sizes as numbers in it."""
     every = launches(program)
-    alone = replace(program, plan=()) if program.plan == every else program
+    alone = replace(program, plan=()) if program.plan == every and not any(each.attrs for each in every) else program
     word = f"know-sizes{{sizes=[{', '.join(sizes)}] values=[{', '.join(map(str, sizes.values()))}]}}"
     return run(alone, "; ".join(f"{word}@{each.kernel}" for each in (every[:1] if alone.plan else every)), Context(target("sm_90a"))).program

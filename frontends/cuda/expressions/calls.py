@@ -361,7 +361,7 @@ def _bound(r: Reading, name: str, v: Value, kind: CType, reference: bool, change
     if isinstance(v, Members) and isinstance(whole := v.fields.get("#array"), TypeName) and whole.type == kind:
         return v  # an array of records, as an array for each member
     if reference and isinstance(v, (Located, Members)):
-        if isinstance(kind, Auto) or v.type == kind or (isinstance(v.type, Rec) and isinstance(kind, Rec)):
+        if isinstance(kind, Auto) or v.type == kind or (isinstance(v.type, Rec) and isinstance(kind, Rec) and v.type.instance.is_a(kind.instance)):
             return pinned_place(r, v, name)
         if isinstance(v.type, Vec) and isinstance(kind, Vec):
             return pinned_place(r, v, name)

@@ -312,7 +312,27 @@ def _cast(r: Reading, node: Node, scope: Scope) -> Value:
     assert kind is not None and inner is not None
     if inner.type == "initializer_list":
         return braced(r, inner, r.types.base_type(kind, scope), scope)
+    if _is_product(node, kind, inner, scope):
+        a, b = in_order(r, fragment(text(kind)), inner.named_children[0], scope)
+        return operators.binary(r, "*", a, b, node)
     return cast(r, r.types.base_type(kind, scope), value(r, inner, scope))
+
+
+def _is_product(node: Node, kind: Node, inner: Node, scope: Scope) -> bool:
+    """Whether `(a * (b)) * (c)`, which the grammar takes for a cast to a pointer to functions, is a product: where `a` is a value, and nothing that binds as
+    closely stands before it."""
+    name, d = kind.child_by_field_name("type"), kind.child_by_field_name("declarator")
+    below = d.named_children[0].type if d is not None and d.type == "abstract_pointer_declarator" and d.named_children else ""
+    if inner.type != "pointer_expression" or not text(inner).startswith("*") or name is None or below != "abstract_function_declarator":
+        return False
+    around = node.parent
+    op = around.child_by_field_name("operator") if around is not None and around.type == "binary_expression" else None
+    loose = op is not None and text(op) in ("+", "-", "<", ">", "<=", ">=", "==", "!=", "&&", "||")
+    held = scope.find(text(name)) if loose or (around is not None and around.type in _AROUND_A_VALUE) else None
+    return isinstance(held, Value) and not isinstance(held, TypeName)
+
+
+_AROUND_A_VALUE = ("init_declarator", "assignment_expression", "argument_list", "parenthesized_expression", "return_statement", "subscript_argument_list")
 
 
 # ------------------------------------------------------------------------------------------------------------------------ types

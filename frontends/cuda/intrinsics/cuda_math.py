@@ -39,7 +39,7 @@ def handlers() -> dict[str, Handler]:
         **dict.fromkeys(("sincos", "sincospif", "sincospi"), _sine_cosine),
         **dict.fromkeys(("sinpif", "cospif", "sinpi", "cospi"), _of_half_turns), "__exp2f": _approximate, "abs": _abs, "labs": _abs, "llabs": _abs,
         "__saturatef": _saturate, "__hneg": _negate, "__hneg2": _negate, "signbit": _signbit, "__byte_perm": _permute,
-        "__dp4a": _dot,
+        "__dp4a": _dot, **dict.fromkeys(_BYTES, _bytewise),
     })  # fmt: skip
     return out
 
@@ -212,6 +212,30 @@ def _dot(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     own = U32 if dtype_of(c.type).kind == "uint" else I32
     words = [called("pack", v.tile, options={"dtype": own.name}) if isinstance(v, Wide) else converted(scalar(r, v, node), own) for v in values[:2]]
     return Scalar(build.call("dp4a", *words, converted(c, own)))
+
+
+_BYTES: dict[str, tuple[str, tuple[int, int] | None]] = {
+    "__vadd4": ("add", None), "__vsub4": ("sub", None), "__vaddss4": ("add", (-128, 127)), "__vsubss4": ("sub", (-128, 127)),
+    "__vaddus4": ("add", (0, 255)), "__vsubus4": ("sub", (0, 255))}
+"""Functions of the four bytes of two words: the operation, and what its results are held to (None: they wrap around)."""
+
+
+def _bytewise(r: Reading, name: str, args: list[Value], node: Node) -> Value:
+    if len(args) != 2:
+        raise NotUnderstood(f"'{name}' with {len(args)} arguments", node)
+    op, held = _BYTES[name]
+    words = [pinned(r, converted(scalar(r, a, node), U32)) for a in args]
+    out: n.Expr = build.const(0, U32)
+    for k in range(4):
+        high = [build.binary("shl", w, build.const(24 - 8 * k, U32)) for w in words]  # where its sign is the word's
+        own = I32 if held is not None and held[0] < 0 else U32
+        a, b = (converted(build.binary("shr", converted(h, own), build.const(24, own)), I32) for h in high)
+        made = build.binary(op, a, b)
+        if held is not None:
+            made = build.binary("min", build.binary("max", made, build.const(held[0])), build.const(held[1]))
+        byte = build.binary("and", converted(made, U32), build.const(255, U32))
+        out = build.binary("or", out, build.binary("shl", byte, build.const(8 * k, U32)))
+    return Scalar(out)
 
 
 def _saturate(r: Reading, name: str, args: list[Value], node: Node) -> Value:

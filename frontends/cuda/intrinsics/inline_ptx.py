@@ -11,6 +11,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DTYPES, DType, TileType
 from kir.surface import ptx
+from kir.surface.ptx.registers.policies import IN_REGISTERS
 
 from ..source.source import Node
 from ..source.syntax import text
@@ -26,6 +27,8 @@ from ..values.reading import Reading
 from ..values.values import Located, Mapped, Nothing, Pointer, Remote, Scalar, Word
 
 MBARRIER = DTYPES["mbarrier"]
+_POLICIES = frozenset(bits for _, bits in IN_REGISTERS.values())
+"""The numbers that stand for cache policies."""
 
 
 def assembly(r: Reading, node: Node, scope: Scope) -> Value:
@@ -50,6 +53,8 @@ def assembly(r: Reading, node: Node, scope: Scope) -> Value:
     for place, made, left in zip(places, meaning.outputs, meaning.addresses, strict=True):
         if made is not None:
             assign(r, place, Scalar(made))
+            if isinstance(place, Located) and build.int_value(made) in _POLICIES:
+                r.words[id(place.place.store)] = (Scalar(made), r.m.block)  # an access below names it
         elif left is not None:
             assign(r, place, Remote(left.at, place.type if isinstance(place, Located) else Ptr(VOID)))
     return Nothing()
@@ -133,7 +138,7 @@ def _held(r: Reading, v: Value, node: Node, words: str, box: n.TensorMap | None,
     if s.space == "shared" and s.declared in (DTYPES["u64"], DTYPES["i64"]) and _is_barrier(words) and not set(s.uses) - {MBARRIER}:
         return ptx.Pointer(place.region(MBARRIER, None))
     dtype = s.declared if s.tensor is not None else max(s.uses, key=lambda d: s.uses[d]) if s.uses else s.declared
-    if taken is not None and s.space == "shared" and taken != dtype and (taken.bits != dtype.bits if "matrix" in words else taken.bits == dtype.bits):
+    if taken is not None and s.space == "shared" and taken != dtype and (taken.bits != dtype.bits or "matrix" not in words):
         dtype = taken
     ordered = _ORDERED.search(words) if s.is_global else None
     if ordered is not None and dtype.bits < int(ordered[1]):

@@ -61,6 +61,8 @@ class Library:
             kind = scope.find(first)
             if isinstance(kind, TypeName) and isinstance(kind.type, Prim):
                 raise NotUnderstood(f"a member of {kind.type}", node)
+            if first in _TORCH and args is not None and (known := self.type(shown, args)) is not None:
+                return TypeName(known)
             raise NotUnderstood(f"'{text(node)}', which is not declared{self.r.missing_note()}", node)
         trait = self._trait(shown, args, node)
         if trait is not None:
@@ -188,7 +190,7 @@ class Library:
             found = self.type(f"{text(base)}_t", self.r.types.arguments(own, scope)) or self.type(text(base), self.r.types.arguments(own, scope))
             if found is not None:
                 return found
-        if text(parts[0]) in ("at", "c10", "torch") and text(last) in _OF_TORCH:
+        if text(parts[0]) in _TORCH and text(last) in _OF_TORCH:
             return named_type(_OF_TORCH[text(last)]) or Named(text(last))
         known = self.type(text(name or last), args) or (named_type(text(last)) if self.is_library(text(parts[0]), scope) else None)
         if known is None:
@@ -196,6 +198,7 @@ class Library:
         return known
 
 
+_TORCH = ("at", "c10", "torch")
 _OF_TORCH = {"Half": "half", "BFloat16": "nv_bfloat16", "Float8_e4m3fn": "__nv_fp8_e4m3", "Float8_e5m2": "__nv_fp8_e5m2"}
 """CUDA's types by the names that torch gives them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from kir.ir import build
 from kir.ir.types import BOOL
@@ -12,7 +13,7 @@ from ..source.syntax import text
 from ..symbols.classes import ClassInstance, Rec, Together
 from ..symbols.symbols import ClassTemplate, EnumType, Function, Scope, Value, Variable
 from ..types.c_types import Named
-from ..types.errors import NotUnderstood
+from ..types.errors import Incomplete, NotUnderstood
 from ..values.reading import Reading
 from ..values.values import Scalar, TypeName
 
@@ -91,8 +92,8 @@ def using_enum(r: Reading, node: Node, scope: Scope) -> bool:
 def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, values: dict[str, object], arguments: tuple[object, ...],
                 known: Callable[[Rec], None] | None = None) -> Rec:
     """The class under template bindings; it is `known` before its bases and members are, which may name it."""
-    if node is None:
-        raise NotUnderstood(f"the class '{t.name}', which is only declared")
+    if node is None or node.child_by_field_name("body") is None:
+        raise Incomplete(f"the class '{t.name}', which is only declared", t.name, (t, *arguments))
     scope = Scope(parent, t.unit, t.name, values=dict(values))  # type: ignore[arg-type]  # bindings are values
     shown = f"{t.name}<{', '.join(map(str, arguments))}>" if arguments else t.name
     made = ClassInstance(shown, t, node, scope, r.types, arguments)
@@ -113,8 +114,7 @@ def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, 
                         raise NotUnderstood(f"the base class {text(b)}", b)
                     made.bases.append(base.instance)
     body = node.child_by_field_name("body")
-    if body is None:
-        raise NotUnderstood(f"the class '{t.name}', which is only declared", node)
+    assert body is not None
     for child in body.named_children:
         if child.type == "using_declaration" and using_enum(r, child, scope):
             continue
@@ -136,6 +136,6 @@ def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, 
         for d in decls:
             if isinstance(d, Function) and not d.friend:
                 d.owner = made
-    constructors = scope.decls.get(t.name, [])
-    scope.decls[t.name] = [d for d in constructors if isinstance(d, Function)]
+    constructors = [d for d in scope.decls.get(t.name, []) if isinstance(d, Function)]
+    scope.decls[t.name] = [replace(d, arguments=None) for d in constructors]  # `C<T>(T x)`: the arguments are those of the class
     return rec

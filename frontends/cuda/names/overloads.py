@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from kir.ir.types import I8
+from kir.ir import nodes as n
+from kir.ir.types import I8, U32
 
 from ..source.source import Node
 from ..source.syntax import text
@@ -18,6 +20,7 @@ from ..values.reading import Reading
 from ..values.values import (
     Aimed,
     Chosen,
+    Dims,
     Group,
     Lambda,
     Located,
@@ -48,6 +51,8 @@ def type_of_value(v: Value) -> CType:
             return v.type
         case Handle():
             return v.type
+        case Dims():
+            return Vec(U32, 3, "uint3" if v.name.endswith("Idx") else "dim3")
         case Null():
             return Named("nullptr_t")
         case Text():
@@ -68,6 +73,35 @@ def type_of_value(v: Value) -> CType:
 
 def fitting(r: Reading, functions: tuple[Function, ...], explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
     """The definition that fits the arguments best, None when none does. Raises NotUnderstood when two fit equally well."""
+    said = (explicit is not None, *map(_given, explicit or ()), *map(_seen, args))
+    key = (*map(id, functions), *said)
+    if None in said or r.converting:
+        return _fitting(r, functions, explicit, args, node)
+    if key not in r.fitted:
+        r.fitted[key] = (functions, _fitting(r, functions, explicit, args, node))
+    made = r.fitted[key][1]
+    return None if made is None else replace(made, bindings=dict(made.bindings))
+
+
+def _given(v: Value) -> object:
+    """A template argument that is a type or a number; None for others."""
+    return v if isinstance(v, TypeName) or (isinstance(v, Scalar) and isinstance(v.expr, n.Const)) else None
+
+
+def _seen(v: Value) -> object:
+    """All that the choice of an overload sees of a value; None where it looks further."""
+    match v:
+        case Scalar():
+            return Scalar, v.type, constant(v)
+        case Members() if "#array" in v.fields:
+            return None
+        case Wide() | Record() | Members() | Located() | Pointer():
+            return type(v), v.type
+        case _:
+            return None
+
+
+def _fitting(r: Reading, functions: tuple[Function, ...], explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
     found: list[Candidate] = []
     for each in functions:
         f = each if each.body is not None or defaulted(each) else r.index.defined(each)
@@ -235,13 +269,27 @@ def _conversion_cost(r: Reading, v: Value, to: CType, reference: bool, p: Node) 
         case _, Rec():
             if isinstance(have, Rec) and any(b is to.instance for b in have.instance.bases):
                 return 1
-            return 4 if to.instance.constructors and not isinstance(have, Rec) else None
+            if isinstance(have, Rec):
+                return 4 if (not reference or any(text(c) == "const" for c in p.children)) and _is_made_of(r, v, to, p) else None
+            return 4 if to.instance.constructors else None
         case Rec(), Prim():
             return 4 if any(k.startswith("operator ") for k in have.instance.scope.decls) else None
         case Prim(), Ptr():
             return 5 if isinstance(v, Scalar) and str(v.expr) and _is_zero(v) else None
         case _:
             return None
+
+
+def _is_made_of(r: Reading, v: Value, to: Rec, node: Node) -> bool:
+    """Whether a constructor that is not `explicit` makes an object of one of another class; only one such conversion is made of a value."""
+    if r.converting:
+        return False
+    usable = tuple(f for f in to.instance.constructors if not any(c.type == "explicit_function_specifier" for c in f.node.children))
+    r.converting = True
+    try:
+        return bool(usable) and _fitting(r, usable, None, [v], node) is not None
+    finally:
+        r.converting = False
 
 
 def _is_zero(v: Scalar) -> bool:

@@ -12,7 +12,7 @@ from ..source.syntax import text
 from ..symbols.classes import Rec
 from ..symbols.symbols import Alias, Bindings, ClassTemplate, EnumType, Function, Scope, Specialization, TParam, Value, Variable
 from ..types.c_types import AUTO, Arr, CType, Named, Prim, Ptr, named_type
-from ..types.errors import NotUnderstood
+from ..types.errors import Incomplete, NotUnderstood
 from ..values.conversions import convert
 from ..values.loads import rvalue
 from ..values.reading import Reading
@@ -193,7 +193,10 @@ class Types:
             if isinstance(found, list) and found and all(isinstance(d, Variable) for d in found) and kind is not None and name is not None:
                 listed = kind.child_by_field_name("arguments")
                 return rvalue(self.r, of_declarations(self.r, found, text(name), kind, self.arguments(listed, scope) if listed is not None else ()))
-            return TypeName(self.base_type(a, scope))
+            try:
+                return TypeName(self.base_type(a, scope))
+            except Incomplete as bad:
+                return TypeName(Named(f"{bad.name}, which is only declared", bad.what))
         return rvalue(self.r, self.r.value(a, scope))
 
     # --------------------------------------------------------------------------------------------------------------- templates
@@ -237,6 +240,15 @@ class Types:
         if not t.params:
             known = named_type(t.name) if t.node is None or t.node.child_by_field_name("body") is None else None
             return known if known is not None else self.instance(t, t.node, t.scope, {}, ())  # `struct __half;` declares the library's
+        key = (len(t.special), *map(argument_key, args))
+        if key in t.chosen:
+            return t.chosen[key]
+        made = self._fitting(t, args, scope)
+        if self.depth == 0:  # and is whole: none of those that wait for one another
+            t.chosen[key] = made
+        return made
+
+    def _fitting(self, t: ClassTemplate, args: tuple[Value, ...], scope: Scope) -> CType:
         values = self.bound(t.params, args, t.scope, t.node or scope.unit.root)
         full: list[Value] = []
         for p in t.params:
@@ -320,9 +332,10 @@ class Types:
                 return kind is not None and self.fits_type(kind, node.child_by_field_name("declarator"), t, names, found, scope)
             case "type_identifier" | "identifier" if text(node) in names:
                 return _bind(found, text(node), TypeName(t))
-            case "template_type" | "template_function":
+            case "template_type" | "template_function" if isinstance(t, Rec | Named):
                 return self._fits_template(node, t, names, found, scope)
-            case "qualified_identifier" if (name := node.child_by_field_name("name")) is not None and name.type == "template_type":
+            case "qualified_identifier" if isinstance(t, Rec | Named) and (name := node.child_by_field_name("name")) is not None and (
+                    name.type == "template_type"):
                 inner_scope = scope_of(self.r, node, scope) if isinstance(t, Rec) else None
                 return self._fits_template(name, t, names, found, inner_scope.inner(**found) if isinstance(inner_scope, Scope) else scope)
             case "placeholder_type_specifier":

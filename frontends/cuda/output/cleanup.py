@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.rebuild.localize import positions
 from kir.ir.types import dtype_of, shape_of
-from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, transform, walk
+from kir.ir.visit import buffers_named, children, names_read, once, substitute, substitute_buffers, transform, updated, walk
 from kir.surface.ptx.form.bits import joined, whole_of
 
 from ..values.emitter import has_effect
@@ -27,7 +29,7 @@ def cleaned(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
 
 def _block(body: n.Block, piecewise: frozenset[str]) -> n.Block:
     out = _zeroed(without_fixed([_inner(s, piecewise) for s in body]))
-    out = _whole_stores(_filled([_masked(s) for s in out]))
+    out = _whole_stores(_filled([once(s, "_masked", partial(_masked, s)) for s in out]))
     out = _loaded_or_filled(_begun(out))
     return tuple(_used_once(_copied(_merged(_unnamed(_named(out))), piecewise)))
 
@@ -51,7 +53,7 @@ def _zeroed(body: list[n.Stmt]) -> list[n.Stmt]:
             continue
         name, mask = s.names[0], s.value.mask
         changed, rest = _unchosen(out[k + 1:], name, mask)
-        uses = sum(isinstance(x, n.Var) and x.name == name for t in out[k + 1:] for x in walk(t))
+        uses = sum(isinstance(x, n.Var) and x.name == name for t in out[k + 1:] for x in walk(t)) if changed else 0
         if changed and changed == uses and not any(names_changed(t) & names_read(mask) for t in out[k + 1:]):
             out[k] = replace(s, value=replace(s.value, other=build.const(0, dtype_of(s.value.type))))
             out[k + 1:] = rest
@@ -68,7 +70,7 @@ def _unchosen(body: list[n.Stmt], name: str, mask: n.Expr) -> tuple[int, list[n.
             changed += found
             return new.a
         return new
-    return changed, [transform(t, leave, lambda e: not isinstance(e, n.Buffer)) for t in body] if body else []
+    return changed, [transform(t, leave, lambda e: not isinstance(e, n.Buffer) and name in names_read(e)) for t in body]
 
 
 def names_changed(s: n.Stmt) -> frozenset[str]:
@@ -102,6 +104,8 @@ def _only_parts(rest: list[n.Stmt], buffer: n.Buffer) -> bool:
     """Whether each use of an array is a load of it, or of a stretch of it that is known."""
 
     def ok(x: n.Node) -> bool:
+        if buffer.name not in buffers_named(x):
+            return True
         if isinstance(x, n.Load) and x.at.buffer.name == buffer.name:
             return x.mask is None and not x.clip and (not x.at.index or _stretch(x.at) is not None)
         if isinstance(x, n.Buffer) and x.name == buffer.name:
@@ -129,7 +133,7 @@ def _picked(s: n.Stmt, buffer: n.Buffer, held: n.Var) -> n.Stmt:
         numbers: n.Expr = build.iota(part[1])
         return build.call("pick", held, build.add(numbers, part[0]) if part[0] else numbers)
 
-    made: n.Stmt = transform(s, leave)
+    made: n.Stmt = transform(s, leave, lambda x: buffer.name in buffers_named(x))
     return made
 
 
@@ -150,11 +154,10 @@ def _used_once(body: list[n.Stmt]) -> list[n.Stmt]:
 
 def _only_use(rest: list[n.Stmt], name: str) -> int | None:
     """The one store or let that names a value once; None when there are others."""
-    counts = [sum(1 for x in walk(t) if isinstance(x, n.Var) and x.name == name) for t in rest]
-    if sum(counts) != 1:
+    users = [k for k, t in enumerate(rest) if name in names_read(t)]
+    if len(users) != 1 or sum(1 for x in walk(rest[users[0]]) if isinstance(x, n.Var) and x.name == name) != 1:
         return None
-    at = counts.index(1)
-    return at if isinstance(rest[at], (n.Store, n.Let)) else None
+    return users[0] if isinstance(rest[users[0]], (n.Store, n.Let)) else None
 
 
 def _copied(body: list[n.Stmt], piecewise: frozenset[str]) -> list[n.Stmt]:
@@ -195,13 +198,16 @@ def _moves(e: n.Load) -> bool:
 
 
 def _inner(s: n.Stmt, piecewise: frozenset[str]) -> n.Stmt:
-    match s:
-        case n.For() | n.While():
-            return replace(s, body=_block(s.body, piecewise))
-        case n.If():
-            return replace(s, then=_block(s.then, piecewise), orelse=_block(s.orelse, piecewise))
-        case _:
-            return s
+    if not isinstance(s, n.For | n.While | n.If) or s.__dict__.get("_cleaned") == piecewise:
+        return s
+    made: n.Stmt
+    if isinstance(s, n.If):
+        made = updated(s, then=_block(s.then, piecewise), orelse=_block(s.orelse, piecewise))
+    else:
+        made = updated(s, body=_block(s.body, piecewise))
+    if made is s:
+        s.__dict__["_cleaned"] = piecewise  # clean inside, and not looked at again
+    return made
 
 
 def _constant(e: n.Expr) -> n.Const | None:
@@ -458,17 +464,21 @@ def _fill_of(out: list[n.Stmt], x: n.Stmt, cond: n.Expr) -> int | None:
 def _unnamed(body: list[n.Stmt]) -> list[n.Stmt]:
     """Names of a variable's value that are only used before it changes give way to the variable."""
     out: list[n.Stmt] = []
-    rest = list(body)
-    while rest:
-        s = rest.pop(0)
+    every = list(body)
+    last = {name: k for k, s in enumerate(body) for name in names_read(s)}  # where each is used last
+    for k in range(len(every)):
+        s = every[k]
         source = _private(s.value) if isinstance(s, n.Let) and len(s.names) == 1 else None
-        if isinstance(s, n.Let) and (at := _is_stored(s, rest)) is not None:
-            store = rest[at]
+        end = last.get(s.names[0], k) + 1 if isinstance(s, n.Let) and len(s.names) == 1 else k + 1
+        if isinstance(s, n.Let) and (at := _is_stored(s, every[k + 1:end])) is not None:
+            store = every[k + 1 + at]
             assert isinstance(store, n.Store)
-            rest[at] = replace(store, value=s.value, label=store.label or s.label)
+            every[k + 1 + at] = replace(store, value=s.value, label=store.label or s.label)
+            last.update({name: max(last[name], k + 1 + at) for name in names_read(s.value)})
             continue
-        if isinstance(s, n.Let) and source is not None and _stays(rest, s.names[0], source.name):
-            rest = [substitute(t, {s.names[0]: s.value}) for t in rest]
+        if isinstance(s, n.Let) and source is not None and _stays(every[k + 1:end], s.names[0], source.name):
+            every[k + 1:end] = [substitute(t, {s.names[0]: s.value}) if s.names[0] in names_read(t) else t for t in every[k + 1:end]]
+            last.update({name: max(last[name], end - 1) for name in names_read(s.value)})
             continue
         out.append(s)
     return out
@@ -514,7 +524,7 @@ def _writes(s: n.Stmt, name: str) -> bool:
     """Whether a statement may change a variable: any mention of it but a read of its value."""
 
     def mentioned(x: n.Node) -> bool:
-        if isinstance(x, n.Load) and _whole(x) is not None:
+        if name not in buffers_named(x) or (isinstance(x, n.Load) and _whole(x) is not None):
             return False
         if isinstance(x, n.Region) and x.buffer.name == name:
             return True
@@ -535,19 +545,15 @@ def _whole(e: n.Expr | None) -> n.Buffer | None:
 
 def _merged(body: list[n.Stmt]) -> list[n.Stmt]:
     """`register v = top; .. v ..; top = v`, scalars or whole arrays, where nothing in between mentions `top` and nothing afterwards `v`: `.. top ..`."""
+    where = positions(body)
     for k, s in enumerate(body):
         source = _whole(s.init) if isinstance(s, n.Alloc) else None
         if not isinstance(s, n.Alloc) or source is None or (source.dtype, source.shape) != (s.buffer.dtype, s.buffer.shape):
             continue
-        for j in range(k + 1, len(body)):
-            t = body[j]
-            back = t if isinstance(t, n.Store) and t.at == n.Region(source) and t.mask is None else None
-            if back is not None and _whole(back.value) == s.buffer:
-                if any(_mentions(x, s.buffer.name) for x in body[j + 1 :]):
-                    break
-                between = [substitute_buffers(x, {s.buffer.name: source}) for x in body[k + 1 : j]]
-                return _merged([*body[:k], *between, *body[j + 1 :]])
-            if _mentions(t, source.name):
-                break
+        j = next((j for j in where[source.name] if j > k), None)
+        t = None if j is None else body[j]
+        if j is not None and isinstance(t, n.Store) and t.at == n.Region(source) and t.mask is None and _whole(t.value) == s.buffer and (
+                where[s.buffer.name][-1] <= j):
+            between = [substitute_buffers(x, {s.buffer.name: source}) for x in body[k + 1 : j]]
+            return _merged([*body[:k], *between, *body[j + 1 :]])
     return body
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import children, transform, walk
+from kir.ir.visit import buffers_named, children, transform, walk
 
 
 def without_fixed(body: list[n.Stmt]) -> list[n.Stmt]:
@@ -35,6 +35,8 @@ def _written(s: n.Alloc, rest: list[n.Stmt]) -> tuple[n.Expr, ...]:
 
 def _only_read(x: n.Node, b: n.Buffer, extent: int) -> bool:
     """Whether every use of an array is a load of an element whose number is known."""
+    if b.name not in buffers_named(x):
+        return True
     if isinstance(x, n.Load) and x.at.buffer.name == b.name:
         at = build.int_value(x.at.index[0]) if len(x.at.index) == 1 and isinstance(x.at.index[0], n.Expr) else None
         return x.mask is None and not x.clip and at is not None and 0 <= at < extent
@@ -47,5 +49,5 @@ def _with(s: n.Stmt, b: n.Buffer, values: tuple[n.Expr, ...]) -> n.Stmt:
             return values[build.int_value(new.at.index[0]) or 0]
         return new
 
-    made: n.Stmt = transform(s, put)
+    made: n.Stmt = transform(s, put, lambda x: b.name in buffers_named(x))
     return made

@@ -39,7 +39,7 @@ _STAND_INS = {
 }  # fmt: skip
 """CUDA words, and the C++ storage class (or nothing) that stands for each; `register` is then shared memory, `__thread` a kernel."""
 _CUDA = re.compile(
-    r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|<<<|\b(?:' + "|".join(_STAND_INS) + r"|__launch_bounds__|__maxnreg__|__align__|__attribute__"
+    r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|<<<|\b(?:' + "|".join(_STAND_INS) + r"|__launch_bounds__|__maxnreg__|__align__|__CUDA_ALIGN__|__attribute__"
     r"|__declspec|__builtin_align__|__restrict|requires)\b"
 )
 
@@ -112,7 +112,7 @@ def parse_text(mapped: Mapped, path: Path) -> Unit:
                 end = _closing(text, end)
                 bounds.append((m.start(), "cluster " + text[m.end() : end].strip()[1:-1]))
                 made = re.sub(r"[^\n]", " ", text[m.start() : end])
-        elif word in ("__align__", "__builtin_align__"):
+        elif word in ("__align__", "__builtin_align__", "__CUDA_ALIGN__"):
             made = "alignas".ljust(len(word))
         elif word == "__restrict":
             made = "const".ljust(len(word))
@@ -158,7 +158,7 @@ _NAMED_USING = re.compile(r"(?<=\busing )typename(?=\s+[\w:<>, ]+::\s*\w+\s*;)")
 _BARE_ENUM = re.compile(r"\b(enum)(\s*:\s*[\w ]+?)(?=\s*\{)")
 
 
-_CAST_OF_NAME = re.compile(r"((?<=[(])[\w:]+(?:\s+[\w:]+)*\s*\*+\s*\)\s*)\((\s*\w+\s*)\)(?=\s*[-+*&][^-+&=])")
+_CAST_OF_NAME = re.compile(r"((?<=[(])[\w:]+(?:<[\w\s:,]*>)?(?:\s+[\w:]+)*\s*\*+\s*\)\s*)\((\s*\w+\s*)\)(?=\s*[-+*&][^-+&=])")
 """`(T*)(p) + 1`, which a grammar without names takes for casts of `+1`."""
 
 
@@ -362,6 +362,7 @@ _DECLARED = re.compile(rb"\b(?:namespace|struct|class|union|enum|using|typename|
 _NAMED_IN = {
     "words.cuh": re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?|scalbnf?|__u?rhadd|__uhadd|__u?sad|__funnelshift_[lr]c?"
                             rb"|l?lroundf?|fdimf?)\b"),
+    "simd.cuh": re.compile(rb"\b__v(?:add|sub|(?:max|min|(?:cmp|set)(?:ge|gt|le|lt))[us]|(?:cmp|set)(?:eq|ne))[24]\b"),
     "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
     "fp8.cuh": re.compile(rb"\b__nv_cvt_(?:float|halfraw|bfloat16raw)2?_to_fp8(?:x2)?\b|\b__nv_cvt_fp8(?:x2)?_to_halfraw2?\b"),
     "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair|optional|array|nullopt)\b|\bfast_mod_div\b"),
@@ -410,7 +411,7 @@ def fragment(words: str) -> Node:
 
 def fragment_arguments(words: str) -> Node | None:
     """Template arguments that stand by themselves."""
-    tree = _parser().parse(f"void f() {{ k<{words}>(0); }}".encode())
+    tree = _parser().parse(f"void f() {{ k<{words} >(0); }}".encode())
     stack = [tree.root_node]
     while stack:
         top = stack.pop(0)

@@ -95,6 +95,10 @@ class ClassInstance:
                 return inner
         return None
 
+    def is_a(self, other: ClassInstance) -> bool:
+        """Whether it is another class, or derives from it."""
+        return self is other or any(b.is_a(other) for b in self.bases)
+
     def methods(self, name: str) -> list[Function]:
         """Methods of a name, of the class or else of its bases."""
         found = [d for d in self.scope.decls.get(name, ()) if isinstance(d, Function) and not d.friend]

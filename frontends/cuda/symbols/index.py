@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..source.source import Node, Unit
 from ..source.syntax import declared_name, function_declarator, initial_value, text
 from ..types.errors import NotUnderstood
-from .symbols import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Specialization, TParam, Variable
+from .symbols import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Specialization, TParam, Variable, parameters_of
 
 
 def template_params(node: Node) -> tuple[TParam, ...]:
@@ -46,9 +46,9 @@ def _plain(words: str) -> str:
     return "".join(words.split())
 
 
-def _kinds(f: Function) -> list[str]:
-    """The types of parameters as words, without the class that a definition outside of it must name."""
-    return [_plain(text(p.child_by_field_name("type") or p)).rpartition(">::")[2] for p in f.parameters()]
+def _kinds(node: Node) -> tuple[str, ...]:
+    """The types of a function's parameters as words, without the class that a definition outside of it must name."""
+    return tuple(_plain(text(p.child_by_field_name("type") or p)).rpartition(">::")[2] for p in parameters_of(function_declarator(node)))
 
 
 class Index:
@@ -62,6 +62,7 @@ class Index:
         """Definitions of members that stand outside of their class, by the class (its node) and the member's name."""
         self._bodies: list[tuple[Node, Scope, Unit]] = []
         self._methods: dict[str, list[Function]] = {}
+        self._kinds: dict[int, tuple[str, ...]] = {}
         self._waiting: list[tuple[Node, Node, Node, Scope, Unit]] = []
         """Such definitions in the order of the files, until one is asked for: a file that a class includes at its end comes before the class."""
 
@@ -200,12 +201,16 @@ class Index:
             return None
         while self._waiting:
             self._outside(*self._waiting.pop(0))
-        wanted = _kinds(f)
-        for node, unit in self.outside.get((around.id, f.name), ()):
-            made = replace(f, node=node, unit=unit)
-            if _kinds(made) == wanted:
-                return made
-        return None
+        others = self.outside.get((around.id, f.name), ())
+        wanted = self._kinds_of(f.node) if others else ()
+        found = next(((node, unit) for node, unit in others if self._kinds_of(node) == wanted), None)
+        return None if found is None else replace(f, node=found[0], unit=found[1])
+
+    def _kinds_of(self, node: Node) -> tuple[str, ...]:
+        """`_kinds`, found once for each function."""
+        if node.id not in self._kinds:
+            self._kinds[node.id] = _kinds(node)
+        return self._kinds[node.id]
 
     def methods(self, name: str) -> list[Function]:
         """What classes declare under a name, whichever class it is: for what a call may change."""

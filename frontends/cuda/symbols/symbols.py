@@ -110,6 +110,7 @@ class Function:
     """Of an explicit specialization: its template arguments."""
     friend: bool = False
     """Whether a class defines it, of which it is no member."""
+    _listed: list[Node] | None = field(default=None, init=False, repr=False)
 
     @property
     def body(self) -> Node | None:
@@ -121,10 +122,17 @@ class Function:
         return function_declarator(self.node)
 
     def parameters(self) -> list[Node]:
-        """Parameter declarations."""
-        listed = self.declarator.child_by_field_name("parameters")
-        kinds = ("parameter_declaration", "optional_parameter_declaration", "variadic_parameter_declaration")
-        return [] if listed is None else [p for p in listed.named_children if p.type in kinds and text(p) != "void"]
+        """Parameter declarations; looked for once."""
+        if self._listed is None:
+            self._listed = parameters_of(self.declarator)
+        return self._listed
+
+
+def parameters_of(declarator: Node) -> list[Node]:
+    """The parameter declarations of a function declarator."""
+    listed = declarator.child_by_field_name("parameters")
+    kinds = ("parameter_declaration", "optional_parameter_declaration", "variadic_parameter_declaration")
+    return [] if listed is None else [p for p in listed.named_children if p.type in kinds and text(p) != "void"]
 
 
 Bindings = dict[str, Value]
@@ -151,6 +159,8 @@ class ClassTemplate:
     unit: Unit
     special: list[Specialization] = field(default_factory=list)
     instances: dict[object, CType] = field(default_factory=dict)
+    chosen: dict[object, CType] = field(default_factory=dict)
+    """What arguments, as they are given, have named before."""
 
 
 @dataclass(eq=False)

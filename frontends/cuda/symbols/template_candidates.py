@@ -54,6 +54,8 @@ def choices(p: TParam) -> list[str]:
         return ["false", "true"]
     if re.search(r"dim|hidden|dstate", name):
         return ["128", "64"]
+    if re.fullmatch(r"b(lock_?)?d(im_?)?_?x", name):
+        return ["32", "16"]
     if re.search(r"warps|rows_?per", name):
         return ["4" if "warps" in name else "16", "1"]
     if re.search(r"vec|elts|ele|pack", name):

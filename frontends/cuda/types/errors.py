@@ -18,3 +18,11 @@ class NotUnderstood(Exception):
 def endless(what: str, origin: Origin) -> KirError:
     """The refusal (KIR-F207) of calls or templates that never come to an end."""
     return error("KIR-F207", f"{what} nest without end", origin=origin, needs="a function or template that ends in a constant number of steps")
+
+
+class Incomplete(NotUnderstood):
+    """A class that is only declared, of which there can be no object; another class may take it as an argument. `name` and `what` tell it from others."""
+
+    def __init__(self, reason: str, name: str, what: tuple[object, ...]) -> None:
+        super().__init__(reason)
+        self.name, self.what = name, what

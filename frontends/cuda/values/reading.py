@@ -228,11 +228,15 @@ class Reading:
         self.tensors: dict[str, tuple[DType, int]] = {}
         self.cluster: tuple[int, ...] = ()
         self.depth = 0
+        self.converting = False
+        """Whether a constructor is looked for that makes an argument what a parameter asks for."""
         self.absent = absent
         self.mutable: dict[int, frozenset[str]] = {}
         self.missing: list[str] = [name for u in sources.units for name, _ in u.missing]
         self.static_shared: dict[int, Value] = {}
         self.constants: dict[int, Value] = {}
+        self.fitted: dict[object, tuple[tuple[Function, ...], Candidate | None]] = {}
+        """Which of several functions calls have meant, by the functions (which are held, so that no others have their `id`) and the types of the arguments."""
         self.devices: dict[str, Store] = {}
         """Variables of the device that the kernel uses: tensors of the program."""
 

@@ -30,9 +30,11 @@ from ..values.values import (
     Num,
     Open,
     Place,
+    Raised,
     Scope,
     Signature,
     Table,
+    Text,
     TypeOf,
     Unknown,
     Value,
@@ -40,8 +42,9 @@ from ..values.values import (
     is_known,
     is_number,
 )
-from .classes import fields_of, inherited, initializer
+from .classes import fields_of, inherited, initializer, is_enumeration, members
 from .iteration import iterated
+from .operators import binary
 from .python_functions import LIBRARY, python_function
 
 
@@ -111,6 +114,8 @@ def _cast(r: Reader, fn: TypeOf, given: Signature) -> Value:
 
 
 def _made(r: Reader, fn: Class, given: Signature) -> Value:
+    if is_enumeration(r, fn) and len(given.args) == 1 and not given.named:
+        return _member(r, fn, given.args[0])
     made = initializer(r, fn)
     if made is not None:
         owner = Instance(fn, {})
@@ -129,6 +134,18 @@ def _made(r: Reader, fn: Class, given: Signature) -> Value:
         else:
             raise NotUnderstood(f"an object of '{fn.node.name.value}' without its '{name}'")
     return Instance(fn, out)
+
+
+def _member(r: Reader, of: Class, value: Value) -> Value:
+    """The member of an enumeration with a value, which stands for it."""
+    value, values = r.settled(value), members(r, of)
+    if isinstance(value, (Text, Open)):
+        r.choices.setdefault(value.name, []).extend(values)
+    elif not is_known(value):
+        raise NotUnderstood(f"the member of '{of.node.name.value}' that is {describe(value)}")
+    elif value not in values:
+        raise Raised(f"{value!r} is no value of '{of.node.name.value}'", (), r.out.origin)
+    return value
 
 
 def _method(r: Reader, fn: Method, given: Signature) -> Value:
@@ -188,6 +205,10 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
         return r.handlers.intrinsic(r, name[len(LANGUAGE) + 1:], given, e)
     if name in LIBRARY:
         return LIBRARY[name](r, given)
+    if name == "functools.reduce":
+        return _reduced(r, given, e)
+    if name.startswith("operator.") and (op := name.removeprefix("operator.").removesuffix("_")) in OPERATORS and len(given.args) == 2:
+        return binary(r, OPERATORS[op], *given.args)
     root, _, rest = name.partition(".")
     last = name.rsplit(".", 1)[-1]
     if root == "math" and all(is_known(r.settled(a)) for a in given.args):
@@ -204,6 +225,22 @@ def _builtin(r: Reader, fn: Builtin, given: Signature, e: cst.CSTNode) -> Value:
     asked = given.args[0] if given.args and rest in ("environ.get", "getenv") else None
     worked_out = OWN if root == "math" else ""
     return r.ask(asked if isinstance(asked, str) and asked.isidentifier() else name.rsplit(".", 1)[-1], f"{worked_out}{name}({given.args}{given.named})")
+
+
+OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "floordiv": "floordiv", "mod": "mod", "pow": "pow", "lshift": "shl",
+             "rshift": "shr", "and": "and", "or": "or", "xor": "xor", "eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+"""Functions of Python's `operator`, without the line under a word of the language."""
+
+
+def _reduced(r: Reader, given: Signature, e: cst.CSTNode) -> Value:
+    """`functools.reduce(f, items, first)`: two at a time, from the first on."""
+    items = [*given.args[2:3], *iterated(r, given.args[1])]
+    if not items:
+        raise NotUnderstood("a reduction of nothing")
+    out = items[0]
+    for x in items[1:]:
+        out = invoke(r, r.settled(given.args[0]), Signature([out, x]), e)
+    return out
 
 
 def _of_host(r: Reader, name: str, given: Signature) -> None:

@@ -71,6 +71,26 @@ def unpacked(r: Reader, v: Instance) -> tuple[Value, ...]:
     raise NotUnderstood(f"an object of '{v.of.node.name.value}' taken apart")
 
 
+def is_enumeration(r: Reader, of: Class) -> bool:
+    """Whether the members of a class are values that are written out: one of Python's enumerations, of texts or numbers that are compared as such."""
+    bases = [dotted_name(b.value).split(".")[-1] for c in lineage(r, of) for b in c.node.bases]
+    return "StrEnum" in bases or "IntEnum" in bases or ("Enum" in bases and bool({"str", "int"} & {*bases}))
+
+
+def members(r: Reader, of: Class) -> list[Value]:
+    """The values of an enumeration. Raises NotUnderstood where one is not written out."""
+    out: list[Value] = []
+    for s in _statements(of.node):
+        match s:
+            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name())], value=value):
+                out.append(evaluate(r, of.scope, value))
+            case _:
+                pass
+    if not all(isinstance(x, (str, int)) for x in out):
+        raise NotUnderstood(f"the members of '{of.node.name.value}', of which one is not written out")
+    return out
+
+
 def lineage(r: Reader, of: Class) -> list[Class]:
     """A class and those of its bases that are in the source."""
     out = [of]

@@ -10,7 +10,7 @@ from ..._python.signature import literal_value
 from ..state.evaluate import evaluate
 from ..state.mutable import with_item
 from ..state.reader import Reader, Undecided
-from ..values.values import Items, Listed, NotUnderstood, Scope, Table, Unknown, Value, is_known
+from ..values.values import Items, Listed, NotUnderstood, Open, Pieces, Scope, Table, Text, Unknown, Value, is_known
 from .iteration import bound, iterated
 
 
@@ -58,17 +58,21 @@ def dict_comprehension(r: Reader, scope: Scope, e: cst.DictComp) -> Value:
 
 def formatted(r: Reader, scope: Scope, e: cst.FormattedString) -> Value:
     """`f".."`: a text of known values."""
-    out = []
+    out: list[str | Open | Text] = []
     for part in e.parts:
         if isinstance(part, cst.FormattedStringText):
             out.append(part.value)
             continue
         assert isinstance(part, cst.FormattedStringExpression)
         value = evaluate(r, scope, part.expression)
-        if not is_known(value) or part.format_spec is not None:
-            return Unknown("a text that is put together from open values")
-        out.append(str(value))
-    return "".join(out)
+        if part.format_spec is not None or not (is_known(value) or isinstance(value, (Open, Text))):
+            return Unknown(OF_OPEN)
+        out.append(value if isinstance(value, (Open, Text)) else str(value))
+    known = [x for x in out if isinstance(x, str)]
+    return "".join(known) if len(known) == len(out) else Pieces(OF_OPEN, tuple(out))
+
+
+OF_OPEN = "a text that is put together from open values"
 
 
 def _elements(r: Reader, scope: Scope, elements: Sequence[cst.BaseElement]) -> list[Value]:

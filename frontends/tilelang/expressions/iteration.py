@@ -34,11 +34,13 @@ def iterated(r: Reader, v: Value) -> tuple[Value, ...]:
             raise NotUnderstood("a loop of the host whose ends are not known")
     if isinstance(v, Open) and (given := r.given_items(v)):
         return given
-    raise NotUnderstood(f"a loop of the host over {describe(v)}" + listed(v))
+    raise NotUnderstood(f"a loop of the host over {describe(v)}" + listed(r, v))
 
 
-def listed(v: Value) -> str:
-    """How a binding gives the elements of an open list."""
+def listed(r: Reader, v: Value) -> str:
+    """How a binding gives the elements of an open list, which is noted to be one."""
+    if isinstance(v, Open):
+        r.lists.setdefault(v.name, 0)
     return f": give the binding its elements, as the metas {v.name}_0, {v.name}_1, .." if isinstance(v, Open) else ""
 
 

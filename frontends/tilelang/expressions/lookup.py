@@ -16,7 +16,24 @@ from ..._python.project import Definition, Guarded, Imported, Module
 from ..state.evaluate import evaluate
 from ..state.reader import Reader
 from ..values.names import CONSTANTS, DTYPES, LANGUAGE, PACKAGES, PYTHON, absolute
-from ..values.values import Builtin, Choice, Class, Function, Instance, Listed, ModuleValue, NotUnderstood, Open, Scope, State, Table, TypeOf, Value
+from ..values.values import (
+    Builtin,
+    Choice,
+    Class,
+    Function,
+    Instance,
+    Listed,
+    ModuleValue,
+    NotUnderstood,
+    Open,
+    Raised,
+    Scope,
+    State,
+    Table,
+    TypeOf,
+    Unbound,
+    Value,
+)
 from . import classes
 
 
@@ -30,7 +47,10 @@ def name(r: Reader, scope: Scope, e: cst.Name) -> Value:
         case "None":
             return None
         case _:
-            return r.settled(lookup(r, scope, e.value))
+            value = r.settled(lookup(r, scope, e.value))
+            if isinstance(value, Unbound):
+                raise Raised(f"'{e.value}' is not bound", (), scope.module.origin(e))
+            return value
 
 
 def lookup(r: Reader, scope: Scope, name: str) -> Value:

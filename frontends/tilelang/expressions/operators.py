@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import libcst as cst
 
 from kir.ir import build
@@ -12,7 +14,7 @@ from ..._python.python_operators import MOST_ITEMS
 from ..state.evaluate import evaluate
 from ..state.guards import guarded
 from ..state.open_values import item_of_open
-from ..state.reader import OWN, Reader
+from ..state.reader import OWN, Reader, Undecided
 from ..values import arithmetic
 from ..values.arithmetic import convert
 from ..values.names import DTYPES
@@ -27,6 +29,7 @@ from ..values.values import (
     NotUnderstood,
     Num,
     Open,
+    Raised,
     Scope,
     Table,
     Text,
@@ -78,6 +81,10 @@ def _numeric(e: n.Expr) -> n.Expr:
 def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
     """`a op b` on numbers, lists and texts."""
     a, b = r.settled(a), r.settled(b)
+    if op in ("add", "mul"):
+        for x in (a, b):
+            if isinstance(x, Choice) and (isinstance(x.a, (Items, str)) or isinstance(x.b, (Items, str))):
+                raise Undecided(x.cond)
     if op == "add" and isinstance(a, Items) and isinstance(b, Items):
         if len(a.items) + len(b.items) > MOST_ITEMS:
             raise NotUnderstood(f"a list of {len(a.items) + len(b.items)} items")
@@ -103,7 +110,16 @@ def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
         for x in (a, b):
             if isinstance(x, Open) and x.kind == "asked" and is_number(a if x is b else b) and op in ("floordiv", "mod", "add", "sub", "mul"):
                 r.kinds.setdefault(x.name, "int")
+    if op in ("floordiv", "mod"):
+        for x, y in ((a, b), (b, a)):
+            if isinstance(y, int) or (isinstance(y, Num) and dtype_of(y.expr.type).is_integer):
+                r.counts(x)
     return arithmetic.binary(op, a, b, r.run)
+
+
+def is_text(r: Reader, v: Open | Text, text: str) -> bool | n.Expr:
+    """Whether a value of the binding is a text: known, or a condition."""
+    return _equal(r, v, text)
 
 
 def _equality(r: Reader, op: str, a: Value, b: Value) -> Value:
@@ -120,11 +136,12 @@ def _equal(r: Reader, a: Value, b: Value) -> bool | n.Expr:
         if isinstance(x, Open) and x.name in r.given:
             return _equal(r, r.given[x.name], y)
         if isinstance(x, (Open, Text)) and isinstance(y, str):
-            if isinstance(x, Open) and (r.kinds.get(x.name) == "dtype" or (x.name in r.metas and r.metas[x.name].kind == "dtype")):
+            if isinstance(x, Open) and is_dtype(r, x):
                 return _equal(r, TypeOf(r.dtype(x)), TypeOf(r.dtype(y)))
             var = r.meta(x.name, "str")
+            r.choices.setdefault(x.name, []).append(y)
             return _outcome(r, build.call("meta_is", var, value=y))
-        if isinstance(x, Open) and isinstance(y, TypeOf):
+        if isinstance(x, Open) and (isinstance(y, TypeOf) or (isinstance(y, (Open, Choice)) and is_dtype(r, x))):
             return _outcome(r, equal_types(r, TypeOf(r.dtype(x)), y))
         if isinstance(x, TypeOf) and isinstance(y, (str, TypeOf)) and not (isinstance(y, str) and not _names_dtype(y)):
             return _outcome(r, equal_types(r, x, TypeOf(r.dtype(y))))
@@ -168,11 +185,19 @@ def _outcome(r: Reader, cond: n.Expr) -> bool | n.Expr:
     return cond if found is None else found
 
 
+def is_dtype(r: Reader, v: Open) -> bool:
+    """Whether a parameter is a dtype, as its use tells."""
+    return r.kinds.get(v.name) == "dtype" or v.kind == "dtype" or (v.name in r.metas and r.metas[v.name].kind == "dtype")
+
+
 def equal_types(r: Reader, a: TypeOf, b: Value) -> n.Expr:
     """Whether two dtypes are one: known now, or asked of the binding."""
     other = r.dtype(b)
     if not a.dtype.is_symbolic and not other.is_symbolic:
         return build.const(a.dtype == other, BOOL)
+    for one, two in ((a.dtype, other), (other, a.dtype)):
+        if not two.is_symbolic:
+            r.choices.setdefault(one.name, []).append(TypeOf(two))
     return build.call("dtype_is", a=a.dtype.name, b=other.name)
 
 
@@ -200,7 +225,15 @@ def boolean(r: Reader, scope: Scope, e: cst.BooleanOperation) -> Value:
     conjunction = isinstance(e.operator, cst.And)
     if isinstance(found, bool):
         return evaluate(r, scope, e.right) if found == conjunction else left
-    other = r.settled(evaluate(r, scope, e.right))
+    try:
+        with r.assuming(found, conjunction) if r.is_static(found) else nullcontext():
+            other = r.settled(evaluate(r, scope, e.right))
+    except Raised:  # the host would fail if it asked for the right side
+        if not r.is_static(found):
+            raise
+        r.sure()
+        r.assume(build.invert(found) if conjunction else found)
+        return left
     if _is_thing(r, left) or _is_thing(r, other):
         return Choice(found, other, left) if conjunction else Choice(found, left, other)
     right = r.truth(other)
@@ -258,6 +291,11 @@ def _compared(r: Reader, operator: cst.BaseCompOp, a: Value, b: Value) -> Value:
             op, a, b = arithmetic.BINARY[type(operator)], r.settled(a), r.settled(b)
             if isinstance(a, Items) or isinstance(b, Items):
                 return _in_order(r, op, a, b)
+            for x, y in ((a, b), (b, a)):
+                if isinstance(x, Choice) and is_number(y) and (is_number(x.a) or is_number(x.b)):  # one side may be decided before the kernel runs
+                    sides = [binary(r, op, side, y) if x is a else binary(r, op, y, side) for side in (x.a, x.b)]
+                    if any(isinstance(side, bool) for side in sides):
+                        return Choice(x.cond, *sides)
             return binary(r, op, a, b)
 
 
@@ -314,11 +352,16 @@ def conditional(r: Reader, scope: Scope, e: cst.IfExp) -> Value:
     if isinstance(found, bool):
         return evaluate(r, scope, e.body if found else e.orelse)
     if r.is_static(found):
-        with r.assuming(found, True):
-            a = evaluate(r, scope, e.body)
-        with r.assuming(found, False):
-            b = evaluate(r, scope, e.orelse)
-        return r.merged(found, a, b)
+        sides: list[Value] = []
+        for holds, side in ((True, e.body), (False, e.orelse)):
+            try:
+                with r.assuming(found, holds):
+                    sides.append(evaluate(r, scope, side))
+            except Raised:  # the host would fail on this side
+                r.sure()
+                r.assume(build.invert(found) if holds else found)
+                return evaluate(r, scope, e.orelse if holds else e.body)
+        return r.merged(found, *sides)
     return chosen(r, found, evaluate(r, scope, e.body), evaluate(r, scope, e.orelse))
 
 

@@ -134,7 +134,7 @@ def _length(r: Reader, v: Value) -> Value:
         return len(v)
     if isinstance(v, Open) and (items := r.given_items(v)):
         return len(items)
-    raise NotUnderstood(f"the length of {describe(v)}{listed(v)}")
+    raise NotUnderstood(f"the length of {describe(v)}{listed(r, v)}")
 
 
 def _dict(r: Reader, args: list[Value], given: Signature) -> Value:

@@ -12,9 +12,10 @@ from kir.ir.types import I32, DType, dtype_of
 
 from ..state.evaluate import evaluate
 from ..state.open_values import annotated, item_of_open
-from ..state.reader import Reader
+from ..state.reader import Reader, Undecided
 from ..values import arithmetic
 from ..values.arithmetic import convert
+from ..values.names import DTYPES
 from ..values.values import (
     Builtin,
     Choice,
@@ -41,6 +42,7 @@ from ..values.values import (
     tensor_type,
 )
 from . import classes, lookup, operators
+from .iteration import listed
 
 
 def attribute_reference(r: Reader, scope: Scope, e: cst.Attribute) -> Value:
@@ -59,6 +61,8 @@ def attribute(r: Reader, owner: Value, name: str) -> Value:
     """`owner.name`."""
     owner = r.settled(owner)
     match owner:
+        case Choice(a=Unknown() | None) | Choice(b=Unknown() | None):
+            raise Undecided(owner.cond)
         case Choice():
             return r.merged(owner.cond, attribute(r, owner.a, name), attribute(r, owner.b, name))
         case Memory() | Place() if name == "shape":
@@ -73,6 +77,8 @@ def attribute(r: Reader, owner: Value, name: str) -> Value:
             return TypeOf(dtype_of(owner.expr.type))
         case TensorType() if name == "shape":
             return Items(owner.shape)
+        case str() | Text() if name == "value":  # of a member of an enumeration: a text has none
+            return owner
         case TypeOf() if name in ("bits", "bytes", "itemsize"):
             return _width(owner, name)
         case TypeOf() if name == "lanes":
@@ -144,6 +150,8 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
     """`owner[index]`."""
     owner = r.settled(owner)
     match owner:
+        case Choice(a=Unknown() | None) | Choice(b=Unknown() | None):
+            raise Undecided(owner.cond)
         case Choice():
             return r.merged(owner.cond, subscript(r, owner.a, index), subscript(r, owner.b, index))
         case Memory():
@@ -162,10 +170,16 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
             return item_of_open(r, owner, int(str(r.settled(index[0]))))
         case Open() if owner.kind == "asked":
             return owner
+        case Open() if (items := r.given_items(owner)):
+            return _item(r, Items(items), index)
+        case Open():
+            raise NotUnderstood(f"a subscript of {describe(owner)}{listed(r, owner)}")
         case Builtin(name="tilelang.language.Tensor" | "tilelang.language.StridedTensor"):
             return tensor_type(index)
         case Builtin():
             return Builtin(f"{owner.name}[]")
+        case None if r.assumed:
+            raise Raised("a subscript of None", (), r.out.origin)
         case _:
             raise NotUnderstood(f"a subscript of {describe(owner)}")
 
@@ -173,7 +187,7 @@ def subscript(r: Reader, owner: Value, index: list[Value]) -> Value:
 def place(r: Reader, buffer: n.Buffer, before: tuple[n.Expr | n.Span, ...], index: list[Value], var: bool = False) -> Place:
     """Part of a buffer: integers and slices, in order; a missing step is 1."""
     made: list[n.Expr | n.Span] = list(before)
-    for value in index:
+    for value in _spread(r, index):
         if isinstance(value, Slice):
             dim = buffer.shape[len(made)] if len(made) < len(buffer.shape) else None
             if dim is None:
@@ -184,6 +198,14 @@ def place(r: Reader, buffer: n.Buffer, before: tuple[n.Expr | n.Span, ...], inde
     if len(made) > len(buffer.shape):
         raise NotUnderstood(f"{len(made)} indices into '{buffer.name}', which has {len(buffer.shape)} dimensions")
     return Place(buffer, tuple(made), var)
+
+
+def _spread(r: Reader, index: list[Value]) -> list[Value]:
+    """The indices of a subscript of memory, one tuple alone as its elements."""
+    only = r.settled(index[0]) if len(index) == 1 else None
+    if isinstance(only, Choice) and any(isinstance(x, Items) for x in (only.a, only.b)):
+        only = r.decided(only)
+    return list(only.items) if isinstance(only, Items) else index
 
 
 def _span(r: Reader, s: Slice, dim: n.Expr) -> n.Span:
@@ -213,7 +235,7 @@ def _index(e: n.Expr) -> DType:
 def _within(r: Reader, p: Place, index: list[Value]) -> Place:
     """An element or part of a region: indices count from where the spans begin."""
     out: list[n.Expr | n.Span] = []
-    rest = list(index)
+    rest = _spread(r, index)
     for i in p.index:
         if isinstance(i, n.Span) and rest:
             value = rest.pop(0)
@@ -263,8 +285,12 @@ def _of_table(r: Reader, table: Table, key: Value) -> Value:
     key = r.decided(key) if not isinstance(key, Choice) else key
     if isinstance(key, Open) and key.name in r.given:
         key = r.given[key.name]
+    if isinstance(key, Open) and operators.is_dtype(r, key) and table.items and all(isinstance(k, str) and k in DTYPES for k, _ in table.items):
+        table = Table((TypeOf(DTYPES[k]), v) for k, v in table.items)
     if isinstance(key, (Open, Choice)) and table.items and all(isinstance(k, TypeOf) for k, _ in table.items):
         key = TypeOf(r.dtype(key))
+    if isinstance(key, TypeOf) and not key.dtype.is_symbolic:  # a dtype's name, however it is written
+        key = next((k for k, _ in table.items if isinstance(k, str) and DTYPES.get(k) == key.dtype), key)
     if is_known(key) or isinstance(key, (TypeOf, Builtin, Memory, Items)):
         found: list[Value] = [v for k, v in table.items if k == key and type(k) is type(key)]
         if found:
@@ -277,6 +303,7 @@ def _of_table(r: Reader, table: Table, key: Value) -> Value:
         raise NotUnderstood(f"the dict has no {describe(key)}")
     if isinstance(key, (Text, Open)) and table.items and all(isinstance(k, str) for k, _ in table.items):
         r.meta(key.name, "str")
+        r.choices.setdefault(key.name, []).extend(k for k, _ in table.items)
         made: Value = table.items[-1][1]
         for k, v in reversed(table.items[:-1]):
             made = r.merged(build.call("meta_is", n.Var(key.name, n.meta_type(r.metas[key.name])), value=str(k)), v, made)

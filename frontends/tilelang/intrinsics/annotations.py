@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from kir.ir import build
 from kir.ir import nodes as n
 
+from ..sources.texts import put_in_front
 from ..state.reader import Reader
 from ..values import arithmetic
 from ..values.arithmetic import convert
 from ..values.values import Builtin, Items, Memory, NotUnderstood, Place, Signature, Table, Value, describe, is_known, is_number
-from .sources import functions_of
 
 Word = Callable[[Reader, Signature], Value]
 
@@ -94,7 +94,7 @@ def _source(r: Reader, given: Signature) -> Value:
         return None
     if not isinstance(text, str):
         raise NotUnderstood("CUDA source that is put in front of the kernel")
-    r.sources.update(functions_of(text))
+    put_in_front(r, text)
     return None
 
 

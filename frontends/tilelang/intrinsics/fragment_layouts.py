@@ -27,7 +27,7 @@ def fragment_layout(r: Reader, buffer: n.Buffer, layout: LayoutOf) -> n.Layout |
     named = dict(layout.named)
     shape = [build.int_value(d) for d in buffer.shape]
     known = [d for d in shape if d is not None]
-    if layout.word != "Fragment" or len(known) != len(shape) or math.prod(known) > MOST or r.known_int(named.get("replicate", 1)) != 1:
+    if layout.word != "Fragment" or len(known) != len(shape) or not 0 < math.prod(known) <= MOST or r.known_int(named.get("replicate", 1)) != 1:
         return None
     axes = [n.Var(f"%{k}", I32) for k in range(len(known))]
     places = _formulas(r, named, axes)
@@ -85,6 +85,8 @@ def _evaluated(e: n.Expr, values: dict[str, Ints]) -> Ints | None:
 
 def _digits(thread: Ints, slot: Ints, shape: list[int]) -> n.Layout | None:
     """The digits by which a table of threads and slots distributes its elements; None where there are none."""
+    if not thread.size or not slot.size:
+        return None
     threads, slots = int(thread.max()) + 1, int(slot.max()) + 1
     if thread.min() < 0 or slot.min() < 0 or threads * slots != math.prod(shape):
         return None

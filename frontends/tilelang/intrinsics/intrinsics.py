@@ -151,7 +151,7 @@ def _dtype(r: Reader, given: Signature) -> Value:
 def _tensor(r: Reader, given: Signature) -> Value:
     args = [*given.args]
     memory = next((a for a in (*args, given.named.get("data")) if isinstance(a, Memory)), None)
-    if memory is not None and r.launched:
+    if memory is not None:
         others = [a for a in args if a is not memory]
         return reshaped(r, Signature([memory, *others], {k: v for k, v in given.named.items() if k in ("shape", "dtype")}))
     for key in ("shape", "strides", "dtype"):

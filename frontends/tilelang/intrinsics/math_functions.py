@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, F16, F32, I32, U32, dtype_of
+from kir.ir.visit import substitute
 
-from ..expressions.operators import chosen
-from ..state.reader import Reader
+from ..expressions.operators import chosen, is_text
+from ..sources.calls import called
+from ..sources.texts import names_like
+from ..state.reader import Reader, Undecided
 from ..state.regions import at, is_region, region
 from ..values import arithmetic
 from ..values.arithmetic import convert
-from ..values.values import Memory, NotUnderstood, Num, Place, Signature, TypeOf, Value, describe, is_number
-from .sources import called
+from ..values.values import Memory, NotUnderstood, Num, Pieces, Place, Signature, TypeOf, Value, describe, is_number
 
 Word = Callable[[Reader, Signature], Value]
 LOG2_E = 1.4426950408889634
@@ -211,23 +214,54 @@ EXTERN: Mapping[str, Callable[[list[n.Expr]], n.Expr]] = {
 """Functions of CUDA that `T.call_extern` may name."""
 
 
+def _one_of(r: Reader, name: Pieces) -> str:
+    """The function that a text with an open part names: of those there are, as the binding decides. Raises Undecided, NotUnderstood."""
+    open_ = [x for x in name.parts if not isinstance(x, str)]
+    pattern = "".join(re.escape(x) if isinstance(x, str) else r"(\w+)" for x in name.parts)
+    found = names_like(r, pattern) if len(open_) == 1 else []
+    if not found:
+        raise NotUnderstood(name.reason)
+    for middle, whole in found[:-1]:
+        holds = is_text(r, open_[0], middle)
+        if not isinstance(holds, bool):
+            raise Undecided(holds)
+        if holds:
+            return whole
+    return found[-1][1]  # no other makes a kernel
+
+
 def _extern(r: Reader, given: Signature) -> Value:
-    args = list(given.args)
-    names = [a for a in args if isinstance(a, str)]
-    name = names[-1] if names else ""
-    if name in r.sources:
-        return called(r, r.sources[name], args[args.index(name) + 1:])
+    dtype, name, *args = (given.args[0], r.settled(given.args[1]), *given.args[2:])
+    name = _one_of(r, name) if isinstance(name, Pieces) else r.decided(name)
+    if not isinstance(name, str):
+        raise NotUnderstood(f"a function of CUDA source, {describe(name)}")
     fn = EXTERN.get(name)
-    if fn is None:
-        raise NotUnderstood(f"a function of CUDA source, '{name or describe(args[0] if args else None)}'")
-    operands = [r.run(a) for a in args[args.index(name) + 1:]]
-    made = fn(operands)
+    if fn is None or any(name in text for text in r.sources):
+        return called(r, name, None if r.settled(dtype) == "handle" else r.dtype(dtype), args)
+    made = fn([r.run(a) for a in args])
     if made.type != I32 and isinstance(made, n.Call) and made.fn in ("match_any", "active_mask"):
         return Num(r.out.let(r.wanted or "found", made))
     return Num(made)
 
 
+def _var(r: Reader, given: Signature) -> Value:
+    """TVM's `Var(name, dtype)`: a name for what a `Let` around says."""
+    name = given.args[0]
+    if not isinstance(name, str) or len(given.args) < 2:
+        raise NotUnderstood("a variable of an expression, without a name or a dtype")
+    return Num(n.Var(r.out.fresh(name), r.dtype(given.args[1])))
+
+
+def _let(r: Reader, given: Signature) -> Value:
+    """TVM's `Let(var, value, body)`: the body with the value in place of its variable."""
+    var, value, body = given.args[0], r.run(given.args[1]), r.run(given.args[2])
+    if not isinstance(var, Num) or not isinstance(var.expr, n.Var) or var.expr.of != value.type:
+        raise NotUnderstood("a 'Let' of what is no variable of that dtype")
+    return Num(substitute(body, {var.expr.name: value}))
+
+
 WORDS: Mapping[str, Word] = {
+    "Var": _var, "Let": _let, "__ffs": lambda r, given: Num(build.call("ffs", r.run(given.args[0]))),
     **{k: _one(v) for k, v in CALLS.items()}, "exp2": _exp2,
     **{k: _two(v) for k, v in PAIRS.items()},
     **{k: _rounded(*v) for k, v in ROUNDED.items()}, "ieee_fmaf": _rounded_one("fma", 3), "ieee_fsqrt": _rounded_one("sqrt", 1),

@@ -9,19 +9,35 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 
 from ..state.reader import Reader, zero
-from ..state.regions import at, neighbor, neighbors, region
+from ..state.regions import at, behind, neighbor, neighbors, region
 from ..values.arithmetic import convert
-from ..values.values import NotUnderstood, Place, Signature, Value
+from ..values.values import Address, NotUnderstood, Signature, TypeOf, Value
 
 Word = Callable[[Reader, Signature], Value]
 
 
 def _address(r: Reader, given: Signature) -> Value:
-    """`T.access_ptr(base, "r", ..)`, `T.address_of(base)`: where a region begins."""
+    """`T.access_ptr(base, "r", ..)`, `T.address_of(base)`: where a region begins, or so many elements behind."""
     p = region(r, given.args[0])
+    first = tuple(i.lo if isinstance(i, n.Span) else i for i in p.index)
     if "offset" in given.named and r.known_int(given.named["offset"]) != 0:
+        return _behind(p.buffer, first, r.dim(given.named["offset"]))
+    return Address(p.buffer, first)
+
+
+def _raw(r: Reader, given: Signature) -> Value:
+    """`T.tvm_access_ptr(T.type_annotation(dtype), buffer.data, offset, extent, mode)`: so many elements behind a buffer's first."""
+    kind, p = r.decided(given.args[0]), region(r, given.args[1])
+    if not isinstance(kind, TypeOf) or kind.dtype != p.buffer.dtype:
+        raise NotUnderstood(f"an address in '{p.buffer.name}' as one of another dtype")
+    return _behind(p.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in p.index), r.dim(given.args[2]))
+
+
+def _behind(b: n.Buffer, first: tuple[n.Expr, ...], offset: n.Expr) -> Address:
+    """The element that lies so many behind one. Raises NotUnderstood for memory that is not dense, or that TileLang may lay out otherwise."""
+    if not b.shape or b.strides is not None or b.layout is not None:
         raise NotUnderstood("an address with an offset")
-    return Place(p.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in p.index))
+    return Address(b, behind(b, first, offset))
 
 
 def _cp_async(r: Reader, given: Signature) -> Value:
@@ -54,4 +70,10 @@ def _dp4a(r: Reader, given: Signature) -> Value:
     return None
 
 
-WORDS: Mapping[str, Word] = {"access_ptr": _address, "address_of": _address, "ptx_cp_async": _cp_async, "dp4a": _dp4a}
+def _type(r: Reader, given: Signature) -> Value:
+    return TypeOf(r.dtype(given.args[0]))
+
+
+WORDS: Mapping[str, Word] = {
+    "tvm_access_ptr": _raw, "type_annotation": _type, "access_ptr": _address, "address_of": _address, "ptx_cp_async": _cp_async, "dp4a": _dp4a,
+}  # fmt: skip

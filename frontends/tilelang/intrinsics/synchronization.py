@@ -15,7 +15,7 @@ from ..state.reader import Reader
 from ..state.regions import barrier_place
 from ..values.arithmetic import convert
 from ..values.names import GRID_BARRIER
-from ..values.values import Function, Items, NotUnderstood, Num, Signature, Value
+from ..values.values import Function, Items, Memory, NotUnderstood, Num, Signature, Value
 from .memory import declare
 
 Word = Callable[[Reader, Signature], Value]
@@ -81,6 +81,16 @@ def _store_wait(r: Reader, given: Signature) -> Value:
     count = given.args[0] if given.args else given.named.get("count", 0)
     read = given.args[1] if len(given.args) > 1 else given.named.get("read", True)
     _emit(r, "bulk_wait", r.dim(count), **({"read": True} if r.truth(read) is True else {}))
+    return None
+
+
+def _fenced(r: Reader, given: Signature) -> Value:
+    """`T.warpgroup_fence_operand(acc, num_regs=n)`: the compiler moves no use of an accumulator's registers across."""
+    acc, offset = r.decided(given.args[0]), given.named.get("offset", given.args[1] if len(given.args) > 1 else 0)
+    count = given.args[2] if len(given.args) > 2 else given.named.get("num_regs")
+    if not isinstance(acc, Memory) or acc.buffer.space not in ("fragment", "register") or r.known_int(offset) != 0:
+        raise NotUnderstood("a fence of registers that are not all of one tile's")
+    _emit(r, "register_fence", n.Region(acc.buffer), *([] if count is None else [r.dim(count)]))
     return None
 
 
@@ -222,7 +232,7 @@ def _storage_sync(r: Reader, given: Signature) -> Value:
 
 
 def _sync_grid(r: Reader, given: Signature) -> Value:
-    r.out.emit(n.Opaque("tilelang", "T.sync_grid()", GRID_BARRIER))
+    _emit(r, GRID_BARRIER)
     return None
 
 
@@ -392,7 +402,7 @@ WORDS: Mapping[str, Word] = {
     "any_sync": _vote("vote_any"), "all_sync": _vote("vote_all"), "ballot": _vote("ballot"), "ballot_sync": _vote("ballot"),
     "activemask": _active, "match_any_sync": _match_any, "assume": _said("assume"), "device_assert": _said("assertion"),
     "thread_return": _return, "loop_break": _jump("break"), "break_loop": _jump("break"), "continue_loop": _jump("continue"),
-    "sync_grid": _sync_grid, "tvm_warp_shuffle": _warp_shuffle("shfl_idx"), "tvm_warp_shuffle_up": _warp_shuffle("shfl_up"),
+    "warpgroup_fence_operand": _fenced, "sync_grid": _sync_grid, "tvm_warp_shuffle": _warp_shuffle("shfl_idx"), "tvm_warp_shuffle_up": _warp_shuffle("shfl_up"),
     "tvm_warp_shuffle_down": _warp_shuffle("shfl_down"), "tvm_storage_sync": _storage_sync, "shuffle_elect": _elected,
     "warp_reduce_bitand": _warp_reduce("and"), "warp_reduce_bitor": _warp_reduce("or"), "get_block_extent": _block_extent,
     "get_block_bindings": _blocks, "cluster_sync": _cluster_sync, "block_rank_in_cluster": _cluster_rank, "get_cluster_size": _cluster_size,

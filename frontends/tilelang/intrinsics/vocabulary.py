@@ -10,7 +10,7 @@ _BLACKWELL = """
     alloc_tcgen05_instruction_desc alloc_tcgen05_instr_desc ptx_tcgen05_mma_ss ptx_tcgen05_mma_ts ptx_tcgen05_mma_blockscaled_ss tma_load_2sm
 """
 _OTHERS = """
-    If Then Else meta_var any all Broadcast Ramp type_annotation create_tma_descriptor
+    Let Var If Then Else meta_var any all Broadcast Ramp type_annotation tvm_access_ptr __ffs warpgroup_fence_operand create_tma_descriptor
     reducer_init reducer_update tvm_storage_sync tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down cp_async_barrier_noinc ClusterKernel
     WarpSpecialize PersistentTileScheduler get_cluster_size get_cluster_dims get_block_extent float16x2 bfloat16x2 float32x2 float32x4
     Kernel Tensor StridedTensor Fragment Layout Parallel Pipelined Persistent Serial Unroll Vectorized serial unroll vectorized grid parallel

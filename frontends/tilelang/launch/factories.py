@@ -7,9 +7,10 @@ import libcst as cst
 from ..._python.project import Module, decorator_name
 from ..intrinsics.annotations import configured
 from ..state.evaluate import evaluate
-from ..state.execute import Found, run_block
+from ..state.execute import run_block
 from ..state.open_values import parameter
 from ..state.reader import Reader, Undecided
+from ..state.static_branches import Found
 from ..syntax.parameter_kinds import kinds, perhaps_none
 from ..values.values import Frame, NotUnderstood, Open, Raised, Scope, Text, TypeOf, Value
 

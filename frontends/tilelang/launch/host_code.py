@@ -58,6 +58,12 @@ def unrolled_extents(node: cst.FunctionDef) -> set[str]:
     return sizes_of_calls(node, SMALL)
 
 
+def keyword_extents(node: cst.FunctionDef, word: str) -> set[str]:
+    """The names in what calls of a kernel give a parameter: `threads=2 * n`."""
+    return {x.value for a in nodes_below(node) if isinstance(a, cst.Arg) and a.keyword is not None and a.keyword.value == word
+            for x in nodes_below(a.value) if isinstance(x, cst.Name)}
+
+
 def made_of(names: set[str], factories: Sequence[cst.FunctionDef]) -> set[str]:
     """These names, and those that the factories around a kernel make them of: `shape = [batch, dim]` is of `batch` and `dim`."""
     of: dict[str, set[str]] = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import libcst as cst
 
 from kir.ir import build
@@ -12,16 +10,24 @@ from kir.ir.types import I32
 
 from ..state.evaluate import evaluate
 from ..state.execute import attempt, run_block
-from ..state.reader import Reader
+from ..state.handlers import Rest
+from ..state.reader import Another, Reader
 from ..state.reading_state import Part
+from ..syntax.control_flow import branch_returns
 from ..teams.grid_barrier import divided
 from ..values import arithmetic
-from ..values.values import Builtin, Frame, Function, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, describe
+from ..values.values import Builtin, Choice, Frame, Function, Items, Launch, Loop, NotUnderstood, Num, Open, Returned, describe
 
 
-def with_statement(r: Reader, f: Frame, s: cst.With, rest: Sequence[cst.CSTNode]) -> Returned | None:
+def with_statement(r: Reader, f: Frame, s: cst.With, rest: Rest) -> Returned | None:
     """A `with`, kept as text where it is not understood."""
+    if (rest is None or rest) and branch_returns(s.body.body):
+        return attempt(r, f, s, lambda: _refused("a return in a branch inside a 'with', which something follows"))
     return attempt(r, f, s, lambda: _with(r, f, s))
+
+
+def _refused(reason: str) -> None:
+    raise NotUnderstood(reason)
 
 
 def _with(r: Reader, f: Frame, s: cst.With) -> Returned | None:
@@ -30,11 +36,15 @@ def _with(r: Reader, f: Frame, s: cst.With) -> Returned | None:
         first, inner = s.items[0].with_changes(comma=cst.MaybeSentinel.DEFAULT), s.with_changes(items=s.items[1:])
         return _with(r, f, s.with_changes(items=[first], body=cst.IndentedBlock([inner])))
     item = s.items[0]
-    value = evaluate(r, f.scope, item.item)
+    value = r.settled(evaluate(r, f.scope, item.item))
+    if isinstance(value, Choice) and any(isinstance(x, (Launch, Choice)) for x in (value.a, value.b)):
+        raise Another(value.cond)  # a launch of one kind or of another
     if isinstance(value, Loop) and value.kind == "If":
         _branch(r, f, s, value)
         return None
     if isinstance(value, Launch):
+        if r.launched and r.begun_in and not r.in_launch:
+            raise Another(r.begun_in[0])  # one stands in a branch that has ended
         if r.launched:
             raise NotUnderstood("a kernel inside a kernel")
         return _kernel(r, f, s, value)
@@ -90,11 +100,15 @@ def _kernel(r: Reader, f: Frame, s: cst.With, launch: Launch) -> Returned | None
     except NotUnderstood as bad:
         r.unread = r.unread or bad.reason
         raise
+    if r.branches and r.parts:
+        raise Another(r.branches[0])
     r.launched = True
-    if r.assumed:
-        if r.parts:
-            raise NotUnderstood("several kernels, of which the binding decides one")
-        return run_block(r, f, s.body.body)
+    if r.branches:
+        r.begun_in, r.in_launch = list(r.branches), True
+        try:
+            return run_block(r, f, s.body.body)
+        finally:
+            r.in_launch = False
     with r.out.capture() as made:
         found = run_block(r, f, s.body.body)
     for part in divided(tuple(made)):

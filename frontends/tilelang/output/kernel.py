@@ -13,13 +13,15 @@ from kir.ir.printer import expr_text
 from kir.ir.rules.verify import verify
 
 from ..._python.project import Module, Project
+from ..._python.signature import parameters
 from ..launch.factories import is_eager, of_kind, run_factories
+from ..launch.guessed import Asked
 from ..launch.language import HANDLERS
 from ..state.declarations import declared, declared_here
 from ..state.evaluate import evaluate
 from ..state.execute import run_one
 from ..state.open_values import parameter
-from ..state.reader import Reader, Refused, Undecided, said
+from ..state.reader import OWN, Another, Reader, Refused, Undecided, said
 from ..syntax.parameter_kinds import kinds, perhaps_none
 from ..values.values import Frame, NotUnderstood, Raised, Scope, TensorType, TypeOf, Value, is_known
 from .program import program
@@ -32,11 +34,11 @@ SIDES = 8
 
 def read_kernel(
     project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value] | None = None, sizes: Iterable[str] = (),
-    questions: dict[str, str] | None = None, assumed: Sequence[Side] = (), undecided: list[n.Expr] | None = None,
+    questions: dict[str, str] | None = None, assumed: Sequence[Side] = (), undecided: list[n.Expr] | None = None, asked: Asked | None = None,
 ) -> n.Program:
     """The generic program of a function. `given` are values of metas that a binding gives (None: there is no binding), `sizes` what it counts
     among the sizes; `questions` is filled with what is asked of the binding, by name. `assumed` are conditions of the binding with their outcomes;
-    `undecided` is given the one that makes it two kernels. What is not understood is in it as `opaque` statements.
+    `undecided` is given the one that makes it two kernels, `asked` what is asked besides. What is not understood is in it as `opaque` statements.
     Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
     r = Reader(HANDLERS, project, module, given or {}, given is not None, sizes)
     r.out.taken |= {p.name.value for p in node.params.params}
@@ -53,16 +55,25 @@ def read_kernel(
         raise error("KIR-F402", f"the factory of '{node.name.value}' makes no kernel for these values" + (f": '{said[:160]}'" if said else ""),
                     origin=bad.origin or module.origin(node), witness=bad.given,
                     needs="values for which its own checks hold") from None
-    except (NotUnderstood, KirError, Undecided) as why:
+    except (NotUnderstood, KirError, Undecided, Another) as why:
         told = why.diagnostics[0].message if isinstance(why, KirError) else _open(why)
         reason = why.reason if isinstance(why, NotUnderstood) else told
-        open_ = why if isinstance(why, Undecided) else why.__cause__
-        if undecided is not None and isinstance(open_, Undecided):
+        open_ = why if isinstance(why, (Undecided, Another)) else why.__cause__
+        if undecided is not None and isinstance(open_, (Undecided, Another)):
             undecided.append(open_.cond)
         _not_understood(r, module, node, reason)
     _remaining_metas(r, module, owners or (node,))
     if questions is not None:
         questions.update(r.questions)
+    if asked is not None:
+        asked.needed += r.assumed
+        asked.steps += r.steps
+        asked.lists.update(r.lists)
+        asked.choices.update(r.choices)
+        asked.answered |= {k for k, key in r.questions.items() if key.startswith(OWN)}
+        asked.metas.update(r.metas)
+        own = {p.name.value for f in owners for p in parameters(f)}
+        asked.answered |= {k for k in r.metas for x in r.metas if k.startswith(f"{x}_") and k not in own}
     made = program(r, module, node, name)
     if given is None and (wrong := verify(made)):  # what only values of the binding would make well-formed
         _not_understood(r, module, node, wrong[0].message)
@@ -73,15 +84,16 @@ def read_kernel(
 def _not_understood(r: Reader, module: Module, node: cst.FunctionDef, reason: str) -> None:
     """All of the function as one statement that is not understood."""
     del r.out.block[:], r.parts[:]
+    r.grid, r.threads, r.thread_shape, r.cluster = (), build.const(128), (), ()  # of a launch that may name what the function alone knows
     r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
     r.params = []
 
 
-def read_sides(project: Project, module: Module, node: cst.FunctionDef, name: str) -> list[tuple[str, n.Program]]:
+def read_sides(project: Project, module: Module, node: cst.FunctionDef, name: str) -> list[tuple[tuple[Side, ...], n.Program]]:
     """The generic programs of a function, one for each outcome of the conditions of the binding that make it another kernel, each with what it
-    assumes in words ("" for a function that is one kernel). Raises KirError as `read_kernel` does."""
+    assumes (nothing for a function that is one kernel). Raises KirError as `read_kernel` does."""
     waiting: list[tuple[Side, ...]] = [()]
-    out: list[tuple[str, n.Program]] = []
+    out: list[tuple[tuple[Side, ...], n.Program]] = []
     last: KirError | None = None
     while waiting:
         assumed = waiting.pop(0)
@@ -94,13 +106,14 @@ def read_sides(project: Project, module: Module, node: cst.FunctionDef, name: st
         if undecided and undecided[0] not in [cond for cond, _ in assumed] and len(out) + len(waiting) + 2 <= SIDES:
             waiting += [(*assumed, (undecided[0], holds)) for holds in (True, False)]
             continue
-        out.append((", ".join(_words(side) for side in assumed), made))
+        out.append((assumed, made))
     if not out and last is not None:
         raise last
     return out
 
 
-def _words(side: Side) -> str:
+def in_words(side: Side) -> str:
+    """A condition of the binding with its outcome, in the notation of dtype terms."""
     cond, holds = side
     try:
         return said(cond if holds else build.invert(cond))
@@ -111,7 +124,7 @@ def _words(side: Side) -> str:
 def _open(why: Exception) -> str:
     """What the binding must decide before a kernel is one."""
     try:
-        return f"it is another kernel where {said(why.cond)} holds, which the binding decides" if isinstance(why, Undecided) else ""
+        return f"it is another kernel where {said(why.cond)} holds, which the binding decides" if isinstance(why, (Undecided, Another)) else ""
     except NotUnderstood:
         return "it is another kernel where a condition holds that the binding decides"
 
@@ -183,7 +196,8 @@ def _given_meta(r: Reader, name: str) -> None:
     if isinstance(value, TypeOf):
         r.metas[name] = n.Meta(name, "dtype", value.dtype.name)
         return
-    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float" if isinstance(value, float) else "any"
+    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float" if isinstance(value, float) else (
+        "str" if isinstance(value, str) else "any")
     r.metas[name] = n.Meta(name, kind, value if is_known(value) else None)  # type: ignore[arg-type]  # a literal
 
 

@@ -18,29 +18,28 @@ from ..._python.signature import nodes_below
 from ..syntax.control_flow import ends_in_return
 from ..values.values import Class, Frame, Function, Memory, NotUnderstood, Place, Returned, Scope, Unknown, Value
 from . import mutable
+from .handlers import Rest
 from .reader import Reader, Undecided
-from .static_branches import Way, both_ways
+from .static_branches import Found, Way, both_ways
+
+MOST_STEPS = 12_000
+"""Statements that are read for one kernel, at most: each as often as it is reached another way."""
 
 
-class Found(Exception):
-    """The function that is looked for has been reached; `scope` is what it sees."""
-
-    def __init__(self, scope: Scope) -> None:
-        super().__init__("found")
-        self.scope = scope
-
-
-def run_block(r: Reader, f: Frame, body: Sequence[cst.CSTNode]) -> Returned | None:
-    """Statements in order; what a `return` among them gives. Raises Found where the function looked for is defined."""
+def run_block(r: Reader, f: Frame, body: Sequence[cst.CSTNode], after: Rest = ()) -> Returned | None:
+    """Statements in order; what a `return` among them gives. `after` are those behind the block. Raises Found where the function looked for is defined."""
     for k, s in enumerate(body):
-        found = run_one(r, f, s, body[k + 1:])
+        found = run_one(r, f, s, None if after is None else (*body[k + 1:], *after))
         if found is not None:
             return found
     return None
 
 
-def run_one(r: Reader, f: Frame, s: cst.CSTNode, rest: Sequence[cst.CSTNode]) -> Returned | None:
+def run_one(r: Reader, f: Frame, s: cst.CSTNode, rest: Rest) -> Returned | None:
     """One statement. `rest` are those after it, which belong to a branch that another branch's `return` leaves."""
+    r.steps += 1
+    if r.steps > MOST_STEPS:
+        raise NotUnderstood("more ways through branches that the binding decides than are followed")
     match s:
         case cst.SimpleStatementLine():
             for small in s.body:
@@ -50,7 +49,7 @@ def run_one(r: Reader, f: Frame, s: cst.CSTNode, rest: Sequence[cst.CSTNode]) ->
             return None
         case cst.FunctionDef():
             if s is f.target:
-                raise Found(f.scope)
+                raise Found(f.scope, r.assumed)
             f.scope.names[s.name.value] = Function(s, f.scope)
             return None
         case cst.ClassDef():
@@ -59,7 +58,7 @@ def run_one(r: Reader, f: Frame, s: cst.CSTNode, rest: Sequence[cst.CSTNode]) ->
         case cst.EmptyLine():
             return None
         case cst.Try():
-            return run_block(r, f, s.body.body)
+            return run_block(r, f, s.body.body, rest)
         case _:
             handler = r.handlers.statements.get(type(s))
             if handler is None:
@@ -91,6 +90,8 @@ def attempt(r: Reader, f: Frame, s: cst.CSTNode, act: Way) -> Returned | None:
         mutable.undo(r, mark)
         if r.launched:
             opaque(r, f, s, reason)
+        elif r.device and isinstance(s, cst.With):
+            r.unread = r.unread or reason
         mutable.lose(r, f.scope, s, reason)
         for name in assigned_names([s]) if isinstance(s, (cst.BaseStatement, cst.BaseSmallStatement)) else ():
             f.scope.names[name] = Unknown(reason)

@@ -6,7 +6,8 @@ import libcst as cst
 
 from kir.ir import nodes as n
 
-from ..values.values import Frame, Function, Items, NotUnderstood, Num, Place, Returned, Scope, Value
+from ..syntax.parameter_kinds import kinds, perhaps_none
+from ..values.values import Frame, Function, Items, NotUnderstood, Num, Open, Place, Returned, Scope, Value
 from .emission import let
 from .evaluate import evaluate
 from .execute import run_block
@@ -33,7 +34,7 @@ def called(r: Reader, fn: Function, args: list[Value], named: dict[str, Value]) 
         if isinstance(fn.node, cst.Lambda):
             return evaluate(r, scope, fn.node.body)
         r.wanted = ""
-        if r.device:
+        if r.launched:
             for name, value in list(scope.names.items()):
                 if isinstance(value, (Num, Place)) and name not in references:
                     scope.names[name] = _named_number(r, name, value)
@@ -49,6 +50,7 @@ def _bind(r: Reader, fn: Function, args: list[Value], named: dict[str, Value], s
     """Arguments to parameters; the names of those that are places to be written (`T.Ref`)."""
     params = fn.node.params
     names = [p.name.value for p in (*params.posonly_params, *params.params)]
+    _say_kinds(r, fn, [*zip(names, args), *named.items()])
     star = params.star_arg if isinstance(params.star_arg, cst.Param) else None
     if len(args) > len(names) and star is None:
         raise NotUnderstood("more arguments than the function takes")
@@ -74,12 +76,23 @@ def _bind(r: Reader, fn: Function, args: list[Value], named: dict[str, Value], s
     return references
 
 
+def _say_kinds(r: Reader, fn: Function, given: list[tuple[str, Value]]) -> None:
+    """The kinds of parameters of the factory of which nothing is known yet, as the function tells that they are handed to."""
+    untold = [(name, v) for name, v in given if isinstance(v, Open) and r.untold(v)]
+    if not untold or not isinstance(fn.node, cst.FunctionDef):
+        return
+    told, doubtful = kinds(fn.node), perhaps_none(fn.node)
+    for name, v in untold:
+        if name in told and name not in doubtful:
+            r.kinds[v.name] = told[name]
+
+
 def _named_number(r: Reader, name: str, value: Value) -> Value:
     """A number of the kernel under a name of its own."""
     if isinstance(value, Place) and (value.var or any(isinstance(i, n.Span) for i in value.index) or len(value.index) < len(value.buffer.shape)):
         return value
-    if isinstance(value, Place) and not r.launched:
-        return value
+    if not r.launched:
+        return value  # no statement stands before the launch
     return let(r, name, r.run(value))
 
 

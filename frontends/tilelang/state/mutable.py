@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
+from kir.ir import nodes as n
+
 from ..._python.project import CHANGING
 from ..._python.signature import nodes_below
 from ..values.values import Changing, Instance, Items, Listed, NotUnderstood, Scope, State, Table, Unknown, Value, is_known, is_number
-from .reader import Reader, same
+from .reader import Reader, Undecided, same
 
 Merge = Callable[[str, Value, Value], Value]
 """What a thing stands for after a branch: of a name, and what it stands for after either way."""
@@ -42,31 +44,38 @@ def rolled_back(r: Reader, mark: int) -> dict[int, tuple[Changing, State]]:
     return found
 
 
-def settle(r: Reader, ways: list[dict[int, tuple[Changing, State]]], kept: int | None, merge: Merge) -> None:
+def settle(r: Reader, cond: n.Expr, ways: list[dict[int, tuple[Changing, State]]], kept: int | None, merge: Merge) -> None:
     """After a branch: what things have become in the way that is `kept`, or in both."""
     for key in dict.fromkeys(k for way in ways for k in way):
         thing = next(way[key][0] for way in ways if key in way)
         a, b = (way[key][1] if key in way else thing.state for way in ways)
-        change(r, thing, (a, b)[kept] if kept is not None else _merged(thing, a, b, merge))
+        change(r, thing, (a, b)[kept] if kept is not None else _merged(r, cond, thing, a, b, merge))
 
 
-LOST = "what is changed differently where a condition of the host holds and where it does not"
-
-
-def _merged(thing: Changing, a: State, b: State, merge: Merge) -> State:
+def _merged(r: Reader, cond: n.Expr, thing: Changing, a: State, b: State, merge: Merge) -> State:
     if a == b:
         return a
     if isinstance(thing, Instance):
         missing = Unknown("an attribute that is set only where a condition of the host holds")
         return State(tuple((k, merge(str(k), dict(a.held).get(k, missing), dict(b.held).get(k, missing)))
                            for k in dict.fromkeys(k for k, _ in (*a.held, *b.held))))
-    if a.lost or b.lost or len(a.held) != len(b.held):
-        return State(a.held, a.lost or b.lost or LOST)
+    if a.lost or b.lost or a.either or b.either or len(a.held) != len(b.held):
+        return _either(r, cond, a, b)
     if isinstance(thing, Listed):
         return State(tuple(merge(f"item_{k}", x, y) for k, (x, y) in enumerate(zip(a.held, b.held, strict=True))))
     if all(same(x[0], y[0]) for x, y in zip(a.held, b.held, strict=True)):
         return State(tuple((x[0], merge(f"item_{k}", x[1], y[1])) for k, (x, y) in enumerate(zip(a.held, b.held, strict=True))))
-    return State(a.held, LOST)
+    return _either(r, cond, a, b)
+
+
+def _either(r: Reader, cond: n.Expr, a: State, b: State) -> State:
+    """One state where a condition of the binding holds, another where it does not: whoever looks at it must know which."""
+    def here() -> State:
+        outcome = r.outcome(cond)
+        if outcome is None:
+            raise Undecided(cond)
+        return a if outcome else b
+    return State(either=here)
 
 
 # ------------------------------------------------------------------------------------------------------------------- in place

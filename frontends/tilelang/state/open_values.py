@@ -6,6 +6,7 @@ import contextlib
 
 import libcst as cst
 
+from ..syntax.parameter_kinds import DTYPE_NAME
 from ..values.names import DTYPES
 from ..values.values import Class, NotUnderstood, Open, Scope, Text, TypeOf, Value
 from .evaluate import evaluate
@@ -17,6 +18,7 @@ def item_of_open(r: Reader, owner: Open, k: int, target: cst.BaseExpression | No
     if owner.kind == "asked":
         name = target.value if isinstance(target, cst.Name) and target.value != "_" else f"{owner.name}_{k}"
         return r.ask(name, f"{owner.key}[{k}]", "" if target is not None else "asked")
+    r.lists[owner.name] = max(k + 1, r.lists.get(owner.name, 1))
     path = f"{owner.name}_{k}" if k >= 0 else f"{owner.name}_last{-k if k < -1 else ''}"
     return r.given.get(path, Open(path))
 
@@ -38,7 +40,7 @@ def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope
             of = None
     if kind and text != plain and kind != "bool":
         kind = "any" if kind != "str" else "str"
-    if kind in ("", "str") and r.kinds.get(name) == "dtype":
+    if kind in ("", "str") and r.kinds.get(name, "dtype" if DTYPE_NAME.search(name) else "") == "dtype":
         kind = "dtype"
     if r.bound and name in r.defaults and name not in r.bound_sizes and name not in r.given and f"{name}_0" not in r.given:
         r.given[name] = r.defaults[name]

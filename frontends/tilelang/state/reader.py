@@ -33,6 +33,14 @@ class Undecided(Exception):
         self.cond = cond
 
 
+class Another(Exception):
+    """The function is one kernel where a condition of the binding holds, and another where it does not."""
+
+    def __init__(self, cond: n.Expr) -> None:
+        super().__init__("another kernel")
+        self.cond = cond
+
+
 class Refused(Exception):
     """The kernel is refused as a whole, with a diagnostic."""
 
@@ -81,6 +89,16 @@ class Reader(ReadingState):
             raise NotUnderstood(f"'{v.name}' is a {self.metas[v.name].kind} and is used as a number")
         return Num(var)
 
+    def untold(self, v: Value) -> bool:
+        """Whether nothing tells yet what kind a parameter of the factory is, nor that it may be left out."""
+        return isinstance(v, Open) and v.of is None and v.kind in ("", "any") and v.name not in self.metas and v.name not in self.optional and (
+            self.kinds.get(v.name, "any") == "any" and self.defaults.get(v.name, 0) is not None)
+
+    def counts(self, v: Value) -> None:
+        """A parameter of which nothing is told is used as a whole number."""
+        if isinstance(v, Open) and self.untold(v):
+            self.kinds[v.name] = "int"
+
     def given_items(self, v: Open) -> tuple[Value, ...]:
         """The elements of an open list that a binding gives one by one, under `name_0`, `name_1`, ..."""
         out: list[Value] = []
@@ -125,7 +143,7 @@ class Reader(ReadingState):
             return bool(cond.value)
         if cond in self.assumed:
             return True
-        if build.invert(cond) in self.assumed:
+        if build.invert(cond) in self.assumed or any(_excludes(x, cond) for x in self.assumed):
             return False
         if isinstance(cond, n.Binary) and cond.op in ("and", "or"):
             a, b = self.outcome(cond.a), self.outcome(cond.b)
@@ -146,6 +164,11 @@ class Reader(ReadingState):
             yield
         finally:
             del self.assumed[mark:]
+
+    def sure(self) -> None:
+        """Raises NotUnderstood where the statements at hand may not be read at all: what fails in them tells nothing then."""
+        if self.doubtful:
+            raise NotUnderstood("what fails under a condition that the binding decides in part")
 
     def assume(self, cond: n.Expr) -> None:
         """From here on a condition holds, and what follows from it and the others."""
@@ -224,6 +247,7 @@ class Reader(ReadingState):
 
     def integer(self, v: Value) -> n.Expr:
         """A value as an index: of an integer dtype."""
+        self.counts(self.settled(v))
         e = self.run(v)
         dtype = dtype_of(e.type)
         if dtype.is_bool:
@@ -307,10 +331,17 @@ class Reader(ReadingState):
             case Text():
                 return self._known(build.call("meta_true", n.Var(v.name, I32)))
             case Choice():
-                a, b = self.truth(v.a), self.truth(v.b)
-                one = arithmetic.literal(a) if isinstance(a, bool) else a
-                two = arithmetic.literal(b) if isinstance(b, bool) else b
-                return self._known(build.logical_or(build.logical_and(v.cond, one), build.logical_and(build.invert(v.cond), two)))
+                with self.assuming(v.cond, True):
+                    a = self.truth(v.a)
+                with self.assuming(v.cond, False):
+                    b = self.truth(v.b)
+                if isinstance(a, bool):
+                    if isinstance(b, bool):
+                        return a if a == b else self._known(v.cond if a else build.invert(v.cond))
+                    return self._known(build.logical_or(v.cond, b) if a else build.logical_and(build.invert(v.cond), b))
+                if isinstance(b, bool):
+                    return self._known(build.logical_or(build.invert(v.cond), a) if b else build.logical_and(v.cond, a))
+                return self._known(build.logical_or(build.logical_and(v.cond, a), build.logical_and(build.invert(v.cond), b)))
             case Num() | Memory(var=True) | Place():
                 return self._known(convert(self.run(v), BOOL))
             case Unknown():
@@ -364,6 +395,15 @@ def said(cond: n.Expr) -> str:
         return condition_term(cond)
     except ValueError as bad:
         raise NotUnderstood(str(bad)) from bad
+
+
+def _excludes(a: n.Expr, b: n.Expr) -> bool:
+    """Whether one value is asked to be two: a text that is one is not the other. (A dtype has several names.)"""
+    if not all(isinstance(x, n.Call) and x.fn == "meta_is" for x in (a, b)):
+        return False
+    assert isinstance(a, n.Call) and isinstance(b, n.Call)
+    one, other = (str(dict(x.attrs)["value"]) for x in (a, b))
+    return a.args == b.args and one != other and not (one in DTYPES and other in DTYPES)
 
 
 def _conjuncts(cond: n.Expr) -> list[n.Expr]:

@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.rebuild.blocks import Blocks
 
 from ..._python.project import Module, Project
-from ..values.values import Changing, LayoutOf, SourceFunction, State, Value
+from ..values.values import Changing, LayoutOf, State, Value
 
 
 class Given(dict[str, Value]):
@@ -63,6 +63,10 @@ class ReadingState:
         self.sizes: dict[str, n.Param] = {}
         self.params: list[n.Param] = []
         self.assumed: list[n.Expr] = []
+        self.doubtful = 0
+        """Branches around the statement at hand of which the host may know that they are not taken, by conditions within theirs."""
+        self.branches: list[n.Expr] = []
+        """Conditions of the binding whose branch is being read, one way and then the other, from the outermost."""
         self.grid: tuple[n.Axis, ...] = ()
         self.threads: n.Expr = build.const(128)
         self.thread_shape: tuple[n.Expr, ...] = ()
@@ -80,6 +84,10 @@ class ReadingState:
         """What stands for the thread's number in its CTA until the loops over threads are made."""
         self.thread_name = "tid"
         self.launched = False
+        self.begun_in: list[n.Expr] = []
+        """The branches that the kernel at hand began in."""
+        self.in_launch = False
+        """Whether the body of a kernel that began in a branch is being read."""
         self.parts: list[Part] = []
         """Kernels that have been read to their end."""
         self.unread = ""
@@ -87,6 +95,8 @@ class ReadingState:
         self.combiner: Value = None
         """What the all-reduce at hand puts two numbers together with."""
         self.depth = 0
+        self.steps = 0
+        """Statements of the source that were followed."""
         self.wanted = ""
         """The name that the statement at hand gives to what it declares."""
         self.born: set[str] = set()
@@ -97,6 +107,10 @@ class ReadingState:
         """Those that run from another literal, with where they begin and end."""
         self.objects: set[str] = set()
         """Parameters that are objects: their fields are metas, they are none."""
+        self.lists: dict[str, int] = {}
+        """Lists that the binding gives, with how many of their elements are looked at; 0 for all, however many there are."""
+        self.choices: dict[str, list[Value]] = {}
+        """What the source compares a text or a dtype with, or has in a table for it."""
         self.questions: dict[str, str] = {}
         self.meanings: dict[str, n.Expr] = {}
         """What names of integer arithmetic stand for."""
@@ -110,8 +124,8 @@ class ReadingState:
         """Buffers of a branch that are declared before it, since what comes after might name them."""
         self.aliases: dict[str, str] = {}
         """For each view the buffer whose memory it names."""
-        self.sources: dict[str, SourceFunction] = {}
-        """Functions of the CUDA source in front of the kernel."""
+        self.sources: list[str] = []
+        """CUDA source in front of the kernel."""
         self.globals: dict[tuple[str, str], Value] = {}
         self.asking: set[tuple[str, str]] = set()
         self.calling: list[str] = []

@@ -110,6 +110,19 @@ def neighbor(p: Place, k: int) -> Place:
     return Place(p.buffer, (*p.index[:-1], build.add(last.lo, k)))
 
 
+def behind(b: n.Buffer, first: tuple[n.Expr, ...], offset: n.Expr) -> tuple[n.Expr, ...]:
+    """The index of the element that lies so many behind another in dense memory."""
+    flat: n.Expr = offset
+    step: n.Expr = build.const(1)
+    for i, d in zip(reversed(first), reversed(b.shape), strict=True):
+        flat, step = build.add(flat, build.mul(i, step)), build.mul(step, d)
+    index: list[n.Expr] = []
+    for k, d in enumerate(reversed(b.shape)):
+        index.append(flat if k == len(b.shape) - 1 else build.mod(flat, d))
+        flat = build.floordiv(flat, d)
+    return tuple(reversed(index))
+
+
 def barrier_place(r: Reader, v: Value) -> n.Region:
     """One mbarrier."""
     v = r.decided(v)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import libcst as cst
 
@@ -13,21 +14,31 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import walk
 
 from ..values import arithmetic
-from ..values.values import Choice, Frame, Items, Listed, Memory, NotUnderstood, Num, Place, Raised, Returned, Unknown, Value, is_number
+from ..values.values import Choice, Frame, Items, Listed, Memory, NotUnderstood, Num, Place, Raised, Returned, Scope, Unbound, Value, is_number
 from . import mutable
-from .reader import Reader, same
+from .reader import Reader, Undecided, same
 
 Way = Callable[[], Returned | None]
 """One way through a branch; what it returns, if it ends the function."""
 
 
+class Found(Exception):
+    """The function that is looked for has been reached; `scope` is what it sees, `assumed` what holds there."""
+
+    def __init__(self, scope: Scope, assumed: list[n.Expr]) -> None:
+        super().__init__("found")
+        self.scope, self.assumed = scope, [*assumed]
+
+
 def both_ways(r: Reader, f: Frame, cond: n.Expr, then: Way, orelse: Way, s: cst.CSTNode) -> Returned | None:
-    """Both outcomes of a static condition: in the kernel as a `static if`, on the host as choices."""
+    """Both outcomes of a static condition: in the kernel as a `static if`, on the host as choices. Raises Found where one of them reaches the function that
+    is looked for, Undecided where both do and it sees something else."""
     before = dict(f.scope.names)
     results: list[Returned | None] = []
     ends: list[dict[str, Value]] = []
     blocks: list[list[n.Stmt]] = []
     raised = []
+    reached: list[Found | None] = []
     why: Raised | None = None
     mark, changed = len(r.changes), []
     layouts, laid = dict(r.layouts), []
@@ -35,31 +46,41 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: Way, orelse: Way, s: cst.
         f.scope.names.clear()
         f.scope.names.update(before)
         r.layouts = dict(layouts)
+        r.branches.append(cond)
         with r.out.capture() as made, r.assuming(cond, holds):
+            result: Returned | None = None
+            gone, there = False, None
             try:
-                results.append(act())
-                raised.append(False)
+                result = act()
             except Raised as bad:
-                why = bad
-                results.append(None)
-                raised.append(True)
+                why, gone = bad, True
+            except Found as found:
+                there = found
+            finally:
+                r.branches.pop()
+        results.append(result)
+        raised.append(gone)
+        reached.append(there)
         ends.append(dict(f.scope.names))
         changed.append(mutable.rolled_back(r, mark))
         blocks.append(made)
         laid.append(r.layouts)
+    if any(reached):
+        _go_on(r, f, cond, reached, ends, changed)
     if all(raised):
         assert why is not None
         raise why
     r.layouts = next((x for x, gone in zip(laid, reversed(raised), strict=True) if gone), {k: v for k, v in laid[0].items() if laid[1].get(k) is v})
     f.scope.names.clear()
     if any(raised):
+        r.sure()
         kept = 1 if raised[0] else 0
-        mutable.settle(r, changed, kept, lambda name, a, b: a)
+        mutable.settle(r, cond, changed, kept, lambda name, a, b: a)
         f.scope.names.update(ends[kept])
         r.out.block.extend(blocks[kept])
         r.assume(cond if kept == 0 else build.invert(cond))
         return results[kept]
-    mutable.settle(r, changed, None, lambda name, a, b: _phi(r, name, cond, a, b, blocks))
+    mutable.settle(r, cond, changed, None, lambda name, a, b: _phi(r, name, cond, a, b, blocks))
     merged = _joined(r, cond, before, ends, blocks)
     f.scope.names.update(merged)
     result = None
@@ -71,6 +92,23 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: Way, orelse: Way, s: cst.
     if blocks[0] or blocks[1]:
         r.out.emit(branch(cond, tuple(blocks[0]), tuple(blocks[1]), True, f.scope.module.origin(s)))
     return result
+
+
+def _go_on(r: Reader, f: Frame, cond: n.Expr, reached: list[Found | None], ends: list[dict[str, Value]], changed: list[dict[int, Any]]) -> None:
+    """Go on where one way reaches the function that is looked for: the condition has that outcome from here on."""
+    kept = 0 if reached[0] is not None else 1
+    found = reached[kept]
+    assert found is not None
+    other = reached[1]
+    if kept == 0 and other is not None:
+        if any(changed) or ends[0].keys() != ends[1].keys() or not all(same(v, ends[1][k]) for k, v in ends[0].items()):
+            raise Undecided(cond)
+        found.assumed = [x for x in found.assumed if x in other.assumed]
+    r.assumed[:] = found.assumed
+    mutable.settle(r, cond, changed, kept, lambda name, a, b: a)
+    f.scope.names.clear()
+    f.scope.names.update(ends[kept])
+    raise found
 
 
 def branch(cond: n.Expr, then: n.Block, orelse: n.Block, static: bool, origin: Origin | None) -> n.Stmt:
@@ -88,7 +126,7 @@ def _joined(r: Reader, cond: n.Expr, before: dict[str, Value], ends: list[dict[s
             out[name] = _phi(r, name, cond, ends[0][name], ends[1][name], blocks)
         else:
             present = 0 if name in ends[0] else 1
-            missing = Unknown(f"'{name}' is only bound where a condition of the host {'holds' if present == 0 else 'does not hold'}")
+            missing = Unbound(f"'{name}' is only bound where a condition of the host {'holds' if present == 0 else 'does not hold'}")
             value = ends[present][name]
             value = _hoisted(r, name, value, blocks[present])
             out[name] = Choice(cond, value, missing) if present == 0 else Choice(cond, missing, value)

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import libcst as cst
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, I64, DType, dtype_of
 
-from ..expressions.iteration import bound
+from ..expressions.iteration import bound, iterated
 from ..state.evaluate import evaluate
 from ..state.execute import attempt, run_block
+from ..state.handlers import Rest
 from ..state.layouts import loop_layout
-from ..state.reader import Reader
+from ..state.reader import Reader, Undecided
 from ..syntax.control_flow import ends_in_return
 from ..values.arithmetic import convert
 from ..values.names import LANES
-from ..values.values import Frame, Items, Loop, NotUnderstood, Num, Returned, Scope, Value, describe
+from ..values.values import Choice, Frame, Items, Loop, NotUnderstood, Num, Open, Returned, Scope, Value, describe
 from .host_loops import host_for, host_while
 
 KINDS = {"serial": "serial", "Serial": "serial", "range": "serial", "unroll": "unroll", "Unroll": "unroll", "vectorized": "vectorize",
          "Vectorized": "vectorize", "grid": "serial", "Parallel": LANES, "parallel": LANES, "Pipelined": "pipelined"}
 
 
-def for_statement(r: Reader, f: Frame, s: cst.For, rest: Sequence[cst.CSTNode]) -> Returned | None:
+def for_statement(r: Reader, f: Frame, s: cst.For, rest: Rest) -> Returned | None:
     """A `for`, of the host or of the kernel."""
     if not r.device or not r.launched:
         return host_for(r, f, s, rest)
     return attempt(r, f, s, lambda: _for(r, f, s))
 
 
-def while_statement(r: Reader, f: Frame, s: cst.While, rest: Sequence[cst.CSTNode]) -> Returned | None:
+def while_statement(r: Reader, f: Frame, s: cst.While, rest: Rest) -> Returned | None:
     """A `while`, of the host or of the kernel."""
     if not r.device:
         return host_while(r, f, s)
@@ -45,6 +44,8 @@ def _for(r: Reader, f: Frame, s: cst.For) -> Returned | None:
     if isinstance(found, Num) and isinstance(s.iter, cst.Call) and isinstance(s.target, cst.Name):  # for tx in T.thread_binding(..)
         f.scope.names[s.target.value] = found
         return run_block(r, f, s.body.body)
+    if isinstance(found, Open):
+        found = Items(iterated(r, found))
     if isinstance(found, Items):
         return _rounds(r, f, s, found.items)
     if not isinstance(found, Loop):
@@ -61,10 +62,9 @@ def _for(r: Reader, f: Frame, s: cst.For) -> Returned | None:
         _pipeline(r, found, named, attrs)
     factor = r.settled(named.get("unroll_factor"))
     if kind == "unroll" and factor is not None:
-        known = r.known_int(factor)
-        if known is None:
-            raise NotUnderstood("a factor of unrolling that the binding decides")
-        attrs["factor"] = known
+        if isinstance(factor, Choice):  # another factor, or none, where a condition of the host holds
+            raise Undecided(factor.cond)
+        attrs["factor"] = r.option(factor)
     name = s.target.value if isinstance(s.target, cst.Name) else "i"
     if not isinstance(s.target, cst.Name):
         raise NotUnderstood("a loop over several names")
@@ -107,7 +107,7 @@ def _rounds(r: Reader, f: Frame, s: cst.For, items: tuple[Value, ...]) -> Return
     """A loop over a list of the host: its rounds one after another."""
     for item in items:
         f.scope.names.update(bound(r, s.target, item))
-        found = run_block(r, f, s.body.body)
+        found = run_block(r, f, s.body.body, None)
         if found is not None:
             return found
     return None

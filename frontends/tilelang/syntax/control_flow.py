@@ -35,3 +35,25 @@ def ends_in_return(body: Sequence[cst.CSTNode]) -> bool:
         if isinstance(s, (cst.For, cst.While, cst.With, cst.Try)) and ends_in_return(s.body.body):
             return True
     return False
+
+
+def branch_returns(body: Sequence[cst.CSTNode]) -> bool:
+    """Whether a branch in a block, at any depth, returns."""
+    for s in body:
+        if isinstance(s, cst.If) and ends_in_return([s]):
+            return True
+        if isinstance(s, (cst.For, cst.While, cst.With, cst.Try)) and branch_returns(s.body.body):
+            return True
+    return False
+
+
+def always_leaves(body: Sequence[cst.CSTNode]) -> bool:
+    """Whether every way through a block returns or raises."""
+    for s in body:
+        if isinstance(s, cst.SimpleStatementLine) and any(isinstance(x, (cst.Return, cst.Raise)) for x in s.body):
+            return True
+        if isinstance(s, cst.If) and s.orelse is not None:
+            orelse = [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
+            if always_leaves(s.body.body) and always_leaves(orelse):
+                return True
+    return False

@@ -13,7 +13,8 @@ from kir.ir.visit import blocks_of, statements, walk
 from ..values.names import LANES
 from .mentions import seen, warp_call
 
-NEUTRAL = frozenset({"assume", "assertion", "barrier", "named_barrier_sync", "named_barrier_arrive", "warp_sync", "nanosleep", "mbar_wait", "fence"})
+NEUTRAL = frozenset({"assume", "assertion", "barrier", "named_barrier_sync", "named_barrier_arrive", "warp_sync", "nanosleep", "mbar_wait", "fence",
+                     "grid_barrier"})
 """Calls that mean the same for a team and for each of its threads."""
 OF_ONE = frozenset({"mbar_expect", "mbar_arrive_expect", "mbar_init", "bulk_commit", "bulk_wait", "async_commit", "async_wait", "fence_async",
                     "fence_mbar_init", "grid_dependency_wait", "grid_dependency_launch", "wgmma_fence", "set_registers", "trap"})
@@ -69,8 +70,8 @@ class Taint:
                     if is_local(s.buffer) and self.touches(s.init):
                         self.buffers.add(s.buffer.name)
                 case n.View():
-                    if s.at.buffer.name in self.buffers:
-                        self.buffers.add(s.buffer.name)
+                    if is_local(s.at.buffer) and not self.buffers.isdisjoint((s.at.buffer.name, s.buffer.name)):  # one memory under two names
+                        self.buffers |= {s.at.buffer.name, s.buffer.name}
                 case n.Store():
                     if is_local(s.at.buffer) and (divergent or self.touches(s.at, s.value, s.mask)):
                         self.buffers.add(s.at.buffer.name)
@@ -138,10 +139,15 @@ class Taint:
             for x in block:
                 yield from self.inside(x)
 
+    def of_one(self, s: n.Stmt) -> bool:
+        """Whether a statement holds nothing collective but what a single thread may do: asynchronous copies and their barriers."""
+        return not any(self.is_collective(x) and not (
+            (isinstance(x, n.Copy) and x.via in ("tma", "bulk")) or (isinstance(x, n.Eval) and x.call.fn in OF_ONE)) for x in self.inside(s))
+
     def is_collective(self, s: n.Stmt) -> bool:
         match s:
             case n.Mma() | n.View() | n.Roles():
-                return not (isinstance(s, n.View) and s.buffer.name in self.buffers)
+                return not (isinstance(s, n.View) and (s.buffer.name in self.buffers or s.buffer.space == "global"))
             case n.Alloc():
                 return not is_local(s.buffer)
             case n.For() if s.kind == LANES:

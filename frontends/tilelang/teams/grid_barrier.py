@@ -1,13 +1,12 @@
 """`T.sync_grid()`: a barrier of all CTAs, as the end of one kernel and the beginning of the next.
 
 Where nothing that a CTA holds lives across it, the kernels on its two sides, one after the other, do what one launch with a barrier does, and
-need no launch that keeps every CTA resident.
+need no launch that keeps every CTA resident. Another stays in its kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from kir.ir import nodes as n
 from kir.ir.visit import statements, walk
@@ -19,13 +18,15 @@ from .mentions import seen
 def divided(block: n.Block) -> Iterator[n.Block]:
     """The kernels that the barriers at the top of a block divide it into. One across which something of a CTA lives stays as it is, and says what."""
     for k, s in enumerate(block):
-        if not (isinstance(s, n.Opaque) and s.reason == GRID_BARRIER):
+        if not (isinstance(s, n.Eval) and s.call.fn == GRID_BARRIER):
             continue
         before, after = block[:k], block[k + 1:]
-        left = next((x for x in statements(before) if isinstance(x, n.Jump) and x.kind == "return"), None)
-        kept = "threads that have returned" if left is not None else _kept(before, after)
-        if kept:
-            yield from _with_rest((*before, replace(s, reason=f"{GRID_BARRIER}, across which {kept} live{'' if left is not None else 's'}")), after)
+        if any(isinstance(x, n.Jump) and x.kind == "return" for x in statements(before)):
+            gone = n.Opaque("tilelang", "T.sync_grid()", "a barrier of the whole grid, across which threads that have returned live", origin=s.origin)
+            yield from _with_rest((*before, gone), after)
+            return
+        if _kept(before, after):
+            yield from _with_rest((*before, s), after)
             return
         first, second = _parted(before, after)
         yield first
@@ -40,17 +41,17 @@ def _with_rest(before: n.Block, after: n.Block) -> Iterator[n.Block]:
     yield from rest[1:]
 
 
-def _kept(before: n.Block, after: n.Block) -> str:
-    """What a CTA holds when it comes to the barrier and reads behind it: a buffer, or a value that was read from memory."""
+def _kept(before: n.Block, after: n.Block) -> bool:
+    """Whether a CTA holds something when it comes to the barrier and reads it behind: a buffer, or a value that was read from memory."""
     used = _buffers(after)
     values = _needed(before, after)
     for s in before:
         if isinstance(s, n.Alloc) and s.buffer.name in used and any(
                 s.buffer.name in _buffers((x,)) for x in before if x is not s):
-            return f"'{s.buffer.name}'"
+            return True
         if isinstance(s, n.Let) and any(x in values for x in s.names) and (seen(s.value).loads or any(isinstance(x, n.Call) for x in walk(s.value))):
-            return f"'{s.names[0]}'"
-    return ""
+            return True
+    return False
 
 
 def _parted(before: n.Block, after: n.Block) -> tuple[n.Block, n.Block]:

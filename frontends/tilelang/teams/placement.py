@@ -18,9 +18,10 @@ from kir.ir.types import I32, TileType
 from kir.ir.visit import statements, substitute, substitute_buffers, transform, walk
 
 from ..values.names import LANES
-from .divergence import OF_ONE, Taint, is_local, own_parts
+from .divergence import Taint, is_local, own_parts
 from .mentions import seen
 from .parallel_tiles import Lanes, NoTiles, names_in, nest
+from .role_variables import apart
 from .thread_variables import Variables, accessed, bound_names, is_run, mentions
 from .warp_roles import role_parts
 
@@ -62,7 +63,7 @@ class Placing:
 
     def body(self, block: n.Block) -> n.Block:
         """The kernel's body with every statement in its team."""
-        block = self.prepared(self.private(block))
+        block = self.prepared(self.private(apart(block, self.thread, self.threads, self.fresh)))
         self.shared = frozenset(s.buffer.name for s in statements(block) if isinstance(s, (n.Alloc, n.View)) and s.buffer.space == "shared")
         self.taint = Taint.of(block, self.thread)
         made = self.team(block, Team(0, self.threads))
@@ -231,12 +232,7 @@ class Placing:
         """Whether a branch holds nothing collective but what a single thread may do: asynchronous copies and their barriers."""
         if role_parts((s,), self.thread, self.threads, self.taint) is not None:
             return False
-        for x in self.taint.inside(s):
-            if self.taint.is_collective(x) and not (
-                (isinstance(x, n.Copy) and x.via in ("tma", "bulk")) or (isinstance(x, n.Eval) and x.call.fn in OF_ONE)
-            ):
-                return False
-        return True
+        return self.taint.of_one(s)
 
     def joins(self, s: n.Stmt, rest: list[n.Stmt]) -> bool:
         """Whether a statement that either may execute goes with the threads before it: a barrier between thread statements, or a value that

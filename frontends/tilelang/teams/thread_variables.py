@@ -35,6 +35,9 @@ class Variables:
                     self.definitions[x] = s
         block = self.moved(block)
         changed = {s.buffer.name: replace(s.buffer, space="fragment") for s in self.outside(block) if self.is_uniform_array(s)}
+        for s in statements(block):
+            if isinstance(s, n.View) and s.at.buffer.name in changed:
+                changed[s.buffer.name] = replace(s.buffer, space="fragment")
         block = tuple(substitute_buffers(s, changed) for s in block) if changed else block
         block = self.connected(block)
         before = tuple(n.Alloc(b) for b in self.kept.values())
@@ -102,7 +105,10 @@ class Variables:
             return new
 
         made: n.For = transform(run, leave, lambda x: not isinstance(x, n.Buffer))
-        return made
+        views = {s.buffer.name: replace(s.buffer, space=s.at.buffer.space) for s in statements(made.body) if isinstance(s, n.View)
+                 and s.at.buffer.name in self.shared and s.buffer.space == "register"}
+        held: n.For = substitute_buffers(made, views)
+        return held
 
     # ----------------------------------------------------------------------------------------------------------------- values
     def connected(self, block: n.Block) -> n.Block:

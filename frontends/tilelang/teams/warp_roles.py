@@ -12,17 +12,19 @@ from kir.ir.types import dtype_of
 from .divergence import Taint
 
 WARP = 32
+MOST_THREADS = 1024
 
 
 def role_parts(block: n.Block, thread: str, threads: n.Expr, taint: Taint) -> list[tuple[int, int, n.Block]] | None:
     """The ranges of warps that go through branches alike, each with the statements that it executes; None where a condition depends on
-    more than the thread's number, or parts a warp."""
+    more than the thread's number, or parts a warp. A branch that parts a warp stays where a single thread may do all that stands in it."""
     count = build.int_value(threads)
-    if count is None or count % WARP or not 0 < count <= 1024:
+    if count is None or count % WARP or not 0 < count <= MOST_THREADS:
         return None
-    conditions = list(dict.fromkeys(c for s in block for c in _conditions(s, taint)))
+    branches = [x for s in block for x in _branches(s, taint)]
+    conditions: list[n.Expr] = []
     tables: list[list[bool]] = []
-    for c in conditions:
+    for c in dict.fromkeys(s.cond for s in branches):
         values = []
         for t in range(count):
             found = evaluated(c, {thread: t}, taint.definitions)
@@ -31,8 +33,13 @@ def role_parts(block: n.Block, thread: str, threads: n.Expr, taint: Taint) -> li
             values.append(bool(found))
         warps = [values[w * WARP:(w + 1) * WARP] for w in range(count // WARP)]
         if any(len(set(w)) > 1 for w in warps):
+            if all(taint.of_one(s) for s in branches if s.cond == c):
+                continue
             return None
+        conditions.append(c)
         tables.append([w[0] for w in warps])
+    if not conditions:
+        return None
     out: list[tuple[int, int, n.Block]] = []
     lo = 0
     for w in range(1, count // WARP + 1):
@@ -43,21 +50,21 @@ def role_parts(block: n.Block, thread: str, threads: n.Expr, taint: Taint) -> li
     return out
 
 
-def _conditions(s: n.Stmt, taint: Taint) -> list[n.Expr]:
-    """The conditions on what differs between threads, of branches around something collective."""
-    out: list[n.Expr] = []
+def _branches(s: n.Stmt, taint: Taint) -> list[n.If]:
+    """The branches on what differs between threads around something collective."""
+    out: list[n.If] = []
     match s:
         case n.If():
             if taint.touches(s.cond) and taint.collective(s):
-                out.append(s.cond)
+                out.append(s)
             for x in (*s.then, *s.orelse):
-                out += _conditions(x, taint)
+                out += _branches(x, taint)
         case n.For() | n.While():
             for x in s.body:
-                out += _conditions(x, taint)
+                out += _branches(x, taint)
         case _:
             pass
-    return list(dict.fromkeys(out))
+    return out
 
 
 def _taken(block: n.Block, decided: dict[n.Expr, bool]) -> n.Block:
@@ -85,7 +92,7 @@ def evaluated(e: n.Expr, values: dict[str, int], definitions: Mapping[str, n.Exp
 
     match e:
         case n.Const():
-            return int(e.value)
+            return int(e.value) if isinstance(e.value, (bool, int)) else None
         case n.Var():
             if e.name in values:
                 return values[e.name]

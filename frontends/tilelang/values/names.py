@@ -63,8 +63,8 @@ LANGUAGE = "tilelang.language"
 LANES = "lanes"
 """The kind of loop that `T.Parallel` is until it becomes tile statements or a loop over threads."""
 
-GRID_BARRIER = "a barrier of the whole grid"
-"""What stands for `T.sync_grid()` until the kernel is divided there."""
+GRID_BARRIER = "grid_barrier"
+"""What stands for `T.sync_grid()` where the kernel is not divided there."""
 
 _PYTHON = """
     len min max abs int float bool range tuple list str sum round isinstance enumerate zip sorted any all reversed print dict divmod getattr hasattr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, TypeAlias
 
@@ -30,16 +30,6 @@ class Raised(Exception):
     def __init__(self, text: str = "", given: tuple[str, ...] = (), origin: Origin | None = None) -> None:
         super().__init__(text)
         self.text, self.given, self.origin = text, given, origin
-
-
-@dataclass(frozen=True)
-class SourceFunction:
-    """A device function of CUDA source that is one asm statement: the text, each operand (inputs alone) as its constraint and the place of the parameter
-    that it is, and the number that is returned."""
-
-    text: str
-    operands: tuple[tuple[str, int], ...]
-    value: int | None
 
 
 @dataclass(frozen=True)
@@ -86,10 +76,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class State:
-    """What a thing that changes holds: elements, or pairs of a key (the name of an attribute) and a value. `lost` says why that is not known."""
+    """What a thing that changes holds: elements, or pairs of a key (the name of an attribute) and a value. `lost` says why that is not known; `either`
+    gives the one of two states that holds here, or raises Undecided."""
 
     held: tuple[Any, ...] = ()
     lost: str = ""
+    either: Callable[[], State] | None = None
+
+    def settled(self) -> State:
+        """The state that holds here. Raises Undecided where a condition of the binding must be told first."""
+        return self if self.either is None else self.either().settled()
 
 
 @dataclass(frozen=True)
@@ -111,8 +107,8 @@ class _Changing:
 
     @property
     def items(self) -> tuple[Any, ...]:
-        """What it holds. Raises NotUnderstood where that is not known."""
-        state: State = self.state  # type: ignore[attr-defined]  # set by `become`
+        """What it holds. Raises NotUnderstood where that is not known, Undecided where a condition of the binding must be told first."""
+        state: State = self.state.settled()  # type: ignore[attr-defined]  # set by `become`
         if state.lost:
             raise NotUnderstood(state.lost)
         return state.held
@@ -160,6 +156,11 @@ class Place:
     buffer: n.Buffer
     index: tuple[n.Expr | n.Span, ...]
     var: bool = False
+
+
+@dataclass(frozen=True)
+class Address(Place):
+    """Where a place begins, as a pointer: its element is not read."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +270,18 @@ class Unknown:
     """What a statement binds that was not understood."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class Pieces(Unknown):
+    """A text that is put together from known ones and one that the binding decides, in order."""
+
+    parts: tuple[str | Open | Text, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unbound(Unknown):
+    """A name that no statement has bound on this way: to ask for it is an error of the host."""
 
 
 @dataclass(frozen=True)

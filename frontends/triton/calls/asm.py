@@ -14,7 +14,7 @@ from kir.analysis.elements import NotElementwise, element
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, U8, U32, DType, TileType, dtype_of
+from kir.ir.types import BOOL, F4E2M1, U4, U8, U32, DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.surface.ptx import AsmOperand, Meaning, pack_bits, read_asm, unpack_bits
 from kir.surface.ptx.form.bits import UNSIGNED
@@ -97,9 +97,10 @@ def _effects(r: State, read: _Reading, tiles: Sequence[n.Expr]) -> list[Value]:
         if not (isinstance(s, n.Eval) and not s.call.args) or tiles:
             raise NotUnderstood("an inline asm with effects for each element")
         r.out.emit(s)
-    if any(o is not None for o in read.meaning.outputs):
+    outputs = read.meaning.outputs
+    if len(outputs) != len(read.results) or any(o is not None and not isinstance(o, n.Const) for o in outputs):
         raise NotUnderstood("an inline asm with effects and a value")
-    return [Unknown("asm leaves it undefined")] * len(read.results)
+    return [Unknown("asm leaves it undefined") if o is None else Run(_typed(o, dtype)) for o, dtype in zip(outputs, read.results, strict=True)]
 
 
 class _Reading:
@@ -159,10 +160,16 @@ class _Reading:
 
 
 def _narrow_again(_: n.Node, x: n.Node) -> n.Node:
-    """An integer that was widened, as a register has it, where it is cut to what it was."""
+    """An integer that was widened, as a register has it, where it is cut to what it was; so is the first of what is packed in a register."""
     match x:
+        case n.Binary(op="and", a=n.Call(fn="pack", args=(n.Call(fn="vec", args=(n.Expr() as first, *_)),)), b=n.Const(value=mask)) \
+                if dtype_of(first.type).kind == "uint" and mask == (1 << dtype_of(first.type).bits) - 1:
+            return build.cast(first, dtype_of(x.type))
         case n.Cast(x=n.Cast(x=inner, dtype=wide, rounding="rn"), dtype=narrow, rounding="rn") if dtype_of(inner.type) == narrow and narrow.is_integer:
             return inner if wide.is_integer and wide.bits >= narrow.bits else x
+        case n.Cast(x=n.Cast(x=inner, dtype=wide, rounding="rn"), dtype=narrow, rounding="rn") if narrow == U4 and wide.is_integer and (
+                dtype_of(inner.type).is_integer):  # the low bits of whatever it is
+            return build.cast(inner, narrow)
     return x
 
 
@@ -194,6 +201,10 @@ def _lane(e: n.Expr, k: int) -> n.Expr:
             dtype = dtype_of(e.type)
             while isinstance(bits, n.Cast) and bits.rounding == "bits":
                 bits = bits.x
+            if dtype.bits < 8:
+                if dtype != F4E2M1 or not dtype_of(bits.type).is_integer or isinstance(bits.type, TileType):
+                    raise NotUnderstood("elements of less than a byte, each by itself")
+                return build.cast(build.cast(build.binary("shr", build.cast(bits, U32), build.const(k * dtype.bits, U32)) if k else bits, U4), dtype, "bits")
             if isinstance(bits, n.Const) and isinstance(bits.value, int):
                 return build.cast(build.const(bits.value >> k * dtype.bits & (1 << dtype.bits) - 1, UNSIGNED[dtype.bits]), dtype, "bits")
             if isinstance(bits, n.Call) and bits.fn == "pack" and isinstance(whole := bits.args[0], n.Expr) and dtype_of(whole.type).bits == dtype.bits:

@@ -61,6 +61,8 @@ def builtin_call(r: State, name: str, a: Arguments) -> Value:
         if name in CALLS:
             return CALLS[name]
         raise NotUnderstood(f"a call of {name}")
+    if word in ("max", "min") and (".math." in name or "libdevice" in name):  # of two numbers, as libdevice has it; those of `tl` reduce
+        return order(r, word, a.need(0, "arg0"), a.need(1, "arg1"))
     if "libdevice" not in name and word in HANDLERS:
         return HANDLERS[word](r, a)
     row = element_row(name, word)
@@ -189,16 +191,31 @@ def _cast(r: State, v: Value, to: Value, bitcast: Value = False, rounding: Value
             return reinterpret_pointer(r, v, to.dtype)
         if isinstance(v, (Run, Static, int)):
             return _at_address(r, v, to.dtype)
-    if isinstance(v, Pointer) and isinstance(to, TypeOf):
-        raise NotUnderstood("an address as an integer")
     dtype = tiles.dtype_given(to)
+    if isinstance(v, Pointer):
+        for like in (x for x in r.frame.env.values() if dtype.is_symbolic and isinstance(x, Run) and x.dtype == dtype):
+            memory.note_pointer(r, like)  # what is given the type of a value becomes a pointer: so is that value
+        if dtype.bits != I64.bits:
+            raise NotUnderstood(f"an address as {dtype}")
+        v, bitcast = _address_of(r, v), False
     if bitcast is True:
-        return Run(build.cast(operators.run(v), dtype, "bits"))
+        e = operators.run(v)
+        if not (dtype.is_symbolic or dtype_of(e.type).is_symbolic) and dtype.bits != dtype_of(e.type).bits:
+            raise NotUnderstood(f"the bits of {dtype_of(e.type)} as {dtype}")
+        return Run(build.cast(e, dtype, "bits"))
     if bitcast is not False and bitcast is not None:
         raise NotUnderstood("a bitcast that the binding decides")
     if isinstance(rounding, str) and rounding == "rtz":
         return Run(build.cast(operators.run(v), dtype, "rz"))
     return converted(v, dtype)
+
+
+def _load(r: State, a: Arguments) -> Value:
+    """`tl.load`; where a setting says whether it is volatile, it is two loads."""
+    said = a.named.get("volatile")
+    if not isinstance(said, Static):
+        return memory.load(r, a)
+    return joins.over(r, (Choice(operators.as_bool(said.expr), True, False),), lambda v: memory.load(r, Arguments(a.args, {**a.named, "volatile": v})))
 
 
 def _at_address(r: State, v: Run | Static | int, dtype: DType) -> Pointer:
@@ -210,6 +227,18 @@ def _at_address(r: State, v: Run | Static | int, dtype: DType) -> Pointer:
         raise Refused("an address made of a number that is no integer")
     place = build.cast(e, I64)
     return reinterpret_pointer(r, Pointer(r.memory, () if build.int_value(place) == 0 else (place,)), dtype)
+
+
+def _address_of(r: State, p: Pointer) -> Run:
+    """The address that a pointer is: that of its tensor's first element, a number that only a launch gives, and as many bytes as it is moved."""
+    of = p.base.dtype
+    each = build.floordiv(build.call("dtype_bits", term=of.name), 8) if of.is_symbolic else build.const(of.bytes)
+    moved = build.mul(*operators.shapes(build.cast(operators.flat(p), I64), build.cast(each, I64)))
+    root = r.aliases.get(p.base.name, p.base.name)
+    if r.memory is not None and root == r.memory.name:
+        return Run(moved)
+    start = n.Var(r.addresses.setdefault(root, r.out.own(f"{root}.address")), I64)
+    return Run(build.add(*operators.shapes(start, moved)) if p.terms else start)
 
 
 def reinterpret_pointer(r: State, p: Pointer, dtype: DType) -> Pointer:
@@ -348,7 +377,7 @@ HANDLERS: Mapping[str, Handler] = {
     "zeros_like": tiles.zeros_like,
     "ones_like": partial(tiles.zeros_like, value=1),
     "full_like": tiles.zeros_like,
-    "load": memory.load,
+    "load": _load,
     "store": memory.store,
     "make_block_ptr": memory.make_block_ptr,
     "advance": memory.advance,
@@ -392,7 +421,7 @@ HANDLERS: Mapping[str, Handler] = {
     "logical_or": partial(_logical, "or"),
     "cuda_capability_geq": lambda r, a: tuple(operators.known_int(v, "a number") for v in (a.need(0, "major"), a.get(1, "minor", 0))) <= CAPABILITY,
     "is_cuda": lambda r, a: True,
-    "is_hip": lambda r, a: False,
+    **dict.fromkeys(("is_hip", "is_hip_cdna3", "is_hip_cdna4", "is_xpu"), lambda r, a: False),
     "multiple_of": partial(hint, "multiple_of"),
     "max_contiguous": partial(hint, "max_contiguous"),
     "max_constancy": partial(hint, "max_constancy"),
@@ -402,10 +431,7 @@ HANDLERS: Mapping[str, Handler] = {
     "num_threads": lambda r, a: Static(build.mul(n.Var(r.warps, I32), 32)),
     "gdc_wait": partial(dependency, "grid_dependency_wait"),
     "gdc_launch_dependents": partial(dependency, "grid_dependency_launch"),
-    "static_assert": nothing,
-    "device_assert": nothing,
-    "device_print": nothing,
-    "static_print": nothing,
+    **dict.fromkeys(("static_assert", "device_assert", "device_print", "static_print", "compile_hint"), nothing),
     "to_tensor": identity,
     "constexpr": _constexpr,
     "swizzle2d": _swizzle,
@@ -433,7 +459,7 @@ HANDLERS: Mapping[str, Handler] = {
     "pair_uniform_to_normal": random.pair_to_normal,
     "get_int_dtype": lambda r, a: _int_dtype(a),
     "next_power_of_2": lambda r, a: _power_of_2(a.need(0, "x")),
-    "_log2": lambda r, a: max(operators.known_int(a.need(0, "i"), "a size"), 1).bit_length() - 1,
+    "_log2": lambda r, a: _logarithm(a.need(0, "i")),
     **{word: partial(lambda w, r, a: memory.atomic(r, w, a), word) for word in (*memory.ATOMICS, "atomic_cas")},
 }
 """Functions of `tl` that are no rows of the instruction table, by their last word."""
@@ -448,6 +474,20 @@ def _power_of_2(v: Value) -> Value:
     if isinstance(v, Static):
         return Static(build.call("next_power_of_2", operators.number(v, I32)))
     return 1 << max(operators.known_int(v, "a size") - 1, 0).bit_length()
+
+
+def _bit_length(v: Value) -> Value:
+    """Of a whole number that is not negative."""
+    if isinstance(v, Static):
+        above = build.call("next_power_of_2", build.add(operators.number(v, I32), 1))
+        return Static(build.cast(build.call("log2", build.cast(above, F32)), I32))
+    return operators.known_int(v, "a number").bit_length()
+
+
+def _logarithm(v: Value) -> Value:
+    """The whole part of the logarithm to base 2 of a size; 0 of one that is not positive."""
+    length = _bit_length(Static(build.binary("max", operators.number(v, I32), build.const(1))) if isinstance(v, Static) else v)
+    return Static(build.sub(length.expr, 1)) if isinstance(length, Static) else max(operators.known_int(length, "a size") - 1, 0)
 
 
 def _int_dtype(a: Arguments) -> Value:
@@ -477,11 +517,8 @@ def method_call(r: State, owner: Value, name: str, a: Arguments) -> Value:
         return owner.startswith(a.args[0]) if name == "startswith" else owner.endswith(a.args[0])
     if name in DUNDER and len(a.args) == 1 and not a.named:
         return arithmetic(r, DUNDER[name], owner, a.args[0])
-    if name == "bit_length":  # of a whole number that is not negative
-        if isinstance(owner, Static):
-            above = build.call("next_power_of_2", build.add(operators.number(owner, I32), 1))
-            return Static(build.cast(build.call("log2", build.cast(above, F32)), I32))
-        return operators.known_int(owner, "a number").bit_length()
+    if name == "bit_length":
+        return _bit_length(owner)
     if isinstance(owner, (Run, Pointer, BlockPointer)) or is_number(owner):
         return builtin_call(r, f"triton.language.{name}", Arguments([owner, *a.args], a.named))
     raise unfit(f"method '{name}' of {describe(owner)}", owner)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.bindings.policies import CACHED_BY, EVICTED_BY, ORDERED_BY
+from kir.ir.bindings.policies import CACHED_BY, EVICTED_BY, ORDERED_BY, SCOPED_BY
 from kir.ir.types import I32, I64, broadcast_shapes, dtype_of, shape_of
 
 from ..state.arithmetic import converted
@@ -56,7 +56,9 @@ def policy(a: Arguments) -> str:
         if not isinstance(v, str):
             raise NotUnderstood(f"{what} that the binding decides")
         words.append(v.lstrip("."))
-    if volatile is True:
+    if not isinstance(volatile, bool) and volatile is not None:
+        raise NotUnderstood("an access that is volatile where the binding says so")
+    if volatile:
         words.append("volatile")
     return "_".join(words)
 
@@ -91,26 +93,30 @@ def _of_only(r: State, mask: Value) -> Value:
 
 def no_pointer(r: State, verb: str, v: Value) -> NotUnderstood:
     """Why memory is not reached through a value that is no pointer; where that is a parameter of unknown kind and numbers beside it, it is noted."""
-    if isinstance(v, Run):
-        terms, known = [v.expr], {x: s.value for level in r.out.blocks for s in level if isinstance(s, n.Let) and len(s.names) == 1 for x in s.names}
-        found = set()
-        for e in terms:
-            match e:
-                case n.Binary(op="add"):
-                    terms += [e.a, e.b]
-                case n.Cast():
-                    terms.append(e.x)
-                case n.Call(fn="expand" | "broadcast" | "multiple_of" | "max_contiguous") if isinstance(e.args[0], n.Expr):
-                    terms.append(e.args[0])
-                case n.Var() if e.name in known:
-                    terms.append(known[e.name])
-                case n.Var() if e.name in r.metas and dtype_of(e.type).is_symbolic:
-                    found.add(e.name)
-                case _:
-                    pass
-        if len(found) == 1:
-            r.pointed |= found
+    note_pointer(r, v)
     return unfit(f"a {verb} through {describe(v)}", v)
+
+
+def note_pointer(r: State, v: Value) -> None:
+    """Note that a value is an address: where it is a parameter of unknown kind and numbers beside it, that is a pointer."""
+    terms, known = [v.expr] if isinstance(v, Run) else [], {x: s.value for level in r.out.blocks for s in level if isinstance(s, n.Let) for x in s.names[:1]}
+    found = set()
+    for e in terms:
+        match e:
+            case n.Binary(op="add"):
+                terms += [e.a, e.b]
+            case n.Cast():
+                terms.append(e.x)
+            case n.Call(fn="expand" | "broadcast" | "multiple_of" | "max_contiguous") if isinstance(e.args[0], n.Expr):
+                terms.append(e.args[0])
+            case n.Var() if e.name in known:
+                terms.append(known[e.name])
+            case n.Var() if e.name in r.metas and dtype_of(e.type).is_symbolic:
+                found.add(e.name)
+            case _:
+                pass
+    if len(found) == 1:
+        r.pointed |= found
 
 
 def load(r: State, a: Arguments) -> Value:
@@ -129,6 +135,8 @@ def load(r: State, a: Arguments) -> Value:
     fill = None
     if other is not None and mask is not None:
         fill = operators.run(other, p.base.dtype)
+        if isinstance(fill, n.Cast) and fill.dtype.is_symbolic and isinstance(fill.x, n.Const) and fill.x.dtype.is_float and abs(fill.x.value) in (0, 1):
+            fill = build.cast(build.const(float(fill.x.value)), fill.dtype)  # the same number, whatever float it is
         if broadcast_shapes(both, shape_of(fill.type)) != both:
             raise NotUnderstood("'other' of another shape than the pointers")
     r.read.add(p.base.name)
@@ -318,8 +326,8 @@ def atomic(r: State, word: str, a: Arguments) -> Value:
     for key in ("sem", "scope"):
         v = a.named.get(key)
         if v is not None:
-            if isinstance(v, Static) and isinstance(v.expr, n.Var) and key == "sem":
-                v = f"{ORDERED_BY}{v.expr.name}"
+            if isinstance(v, Static) and isinstance(v.expr, n.Var):
+                v = f"{ORDERED_BY if key == 'sem' else SCOPED_BY}{v.expr.name}"
             if not isinstance(v, str):
                 raise NotUnderstood(f"'{key}' of an atomic that the binding decides")
             options["order" if key == "sem" else "scope"] = v

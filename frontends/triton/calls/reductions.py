@@ -314,13 +314,16 @@ def split(r: State, a: Arguments) -> Value:
 
 
 def concatenated(r: State, a: Arguments) -> Value:
-    """`tl.cat(a, b)`."""
+    """`tl.cat(a, b, dim=0)`."""
     x, y = tile_of(a.need(0, "input"), "the concatenation"), tile_of(a.need(1, "other"), "the concatenation")
-    if not isinstance(shape_of(x.type)[0], int):
-        both = build.call("join", x, y)
-        order = build.call("trans", both, build.const(1), build.const(0))
-        return Run(reshaped(order, (size((*shape_of(x.type), 2)),)))
-    return Run(build.call("cat", x, y, axis=0))
+    shape = list(shape_of(x.type))
+    axis = axis_of(a.get(3, "dim", 0), len(shape))
+    if len(shape) == 1 and isinstance(shape[0], int):
+        return Run(build.call("cat", x, y, axis=0))
+    both = build.call("join", x, y)  # a half of the extent each, or Triton refuses it
+    order = [*range(axis), len(shape), *range(axis, len(shape))]
+    shape[axis] = size((shape[axis], 2))
+    return Run(reshaped(build.call("trans", both, *map(build.const, order)), tuple(shape)))
 
 
 def sort(r: State, a: Arguments) -> Value:

@@ -67,12 +67,15 @@ DTYPES: Mapping[str, DType] = {
     "float8_e4m3fnuz": F8E4M3FNUZ,
 }
 """Triton's (and torch's) names of dtypes."""
+TORCH_DTYPES: Mapping[str, DType] = {"torch.short": I16, "torch.int": I32, "torch.long": I64, "torch.float": F32, "torch.double": F64}
+"""Torch's other names of dtypes."""
 
 
 MACHINE: Mapping[str, Value] = {
     "triton.__version__": "3.6.0",
     "machine.target.backend": "cuda",
     "machine.target.arch": 90,
+    "machine.assembler.version": "12.8",
     "torch.version.hip": None,
     "torch.version.cuda": "12.9",
     "torch.version.xpu": None,
@@ -91,6 +94,7 @@ CAPABILITY = (9, 0)
 
 CALLS: Mapping[str, Value] = {
     "triton.runtime.driver.active.get_current_target": Builtin("machine.target"),
+    "triton.backends.nvidia.compiler.get_ptxas": Builtin("machine.assembler"),
     "torch.cuda.is_available": True,
     "torch.cuda.get_device_capability": Items(CAPABILITY),
     "torch.cuda.current_device": 0,

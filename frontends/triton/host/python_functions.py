@@ -74,6 +74,7 @@ PYTHON = frozenset(
         "divmod",
         "pow",
         "slice",
+        "map",
         "type",
     }
 )

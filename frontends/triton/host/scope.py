@@ -36,7 +36,7 @@ from ..values.values import Builtin, Configuration, Host, HostLambda, Items, Jit
 from . import strings
 from .classes import is_passed_by_parts, member, method_of
 from .element_functions import element_row
-from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE, MODULES, of_the_machine
+from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE, MODULES, TORCH_DTYPES, of_the_machine
 from .python_functions import HOST_CALLS, LIBDEVICE, PYTHON, TRITON_HAS
 
 MAX_DEPTH = 24
@@ -69,7 +69,7 @@ def builtin(name: str) -> Value:
     parts = name.split(".")
     if len(parts) > 1 and parts[0] in ("triton", "torch") and parts[-1] in DTYPES and "libdevice" not in parts:
         return TypeOf(DTYPES[parts[-1]])
-    return Builtin(name)
+    return TypeOf(TORCH_DTYPES[name]) if name in TORCH_DTYPES else Builtin(name)
 
 
 def limit(dtype: str, word: str) -> Value:
@@ -147,7 +147,7 @@ class HostScope:
         raise NotUnderstood(f"'{name}' is not defined in {self.module.path.name}")
 
     def _first(self, name: str, candidates: list[Definition]) -> Value:
-        reason = ""
+        reason, excluded = "", 0
         plain = [c for c in candidates if not isinstance(c, Guarded)]
         # The last unconditional definition wins, as when the module runs; guarded ones are tried in order before it.
         for c in [
@@ -158,6 +158,10 @@ class HostScope:
                 return self._value(c)
             except NotUnderstood as bad:
                 reason = reason or bad.reason
+                excluded += isinstance(bad, _Excluded)
+        first = candidates[0] if excluded == len(candidates) and "*" not in self.module.definitions and name not in PYTHON else None
+        if isinstance(first, Guarded):  # nothing else defines it: what uses it runs only where this branch is taken
+            return self._value(first.definition)
         raise NotUnderstood(reason or f"'{name}' cannot be evaluated")
 
     def _value(self, d: Definition) -> Value:
@@ -235,6 +239,8 @@ class HostScope:
                     return ModuleValue(inner)
             case Jit() | Host() if name == "__name__":
                 return owner.node.name.value
+            case Jit() if name == "fn":  # what its decorators were given
+                return owner
             case Host(node=cst.ClassDef()) if is_passed_by_parts(owner.node) and (own := method_of(owner.node, name)) is not None:
                 return Jit(owner.module, own)
             case Host(node=cst.ClassDef()):
@@ -263,7 +269,10 @@ class HostScope:
             raise NotUnderstood("a host expression over values that are not known")
 
         match e:
-            case cst.Integer() | cst.Float() | cst.SimpleString() | cst.ConcatenatedString():
+            case cst.FormattedString() | cst.ConcatenatedString():
+                found = strings.parts(e)
+                return strings.put_together(found, [sub(x.expression) for x in found if not isinstance(x, str)], True)
+            case cst.Integer() | cst.Float() | cst.SimpleString():
                 return literal(e)
             case cst.Name():
                 if names is not None and e.value in names:
@@ -304,6 +313,9 @@ class HostScope:
                 if isinstance(owner, Items) and isinstance(at, int) and -len(owner.items) <= at < len(owner.items):
                     return owner.items[at]
                 raise NotUnderstood("a host subscript that is not known")
+            case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Slice() as part)]):
+                ends = [None if x is None else known(x) for x in (part.lower, part.upper, part.step)]
+                return _wrapped(lambda whole: whole[slice(*ends)], known(e.value))
             case cst.Call():
                 try:
                     return self._call(e, names, depth)
@@ -346,6 +358,8 @@ class HostScope:
                 return Builtin(str(args[0])) if args[0] in MODULES else None
             case Builtin(name="importlib.util.module_from_spec") if len(args) == 1:
                 return args[0]
+            case Builtin(name="builtins.map") if len(args) == 2 and isinstance(of := args[0], Builtin) and of.name in HOST_CALLS and isinstance(args[1], Items):
+                return Items(tuple(_wrapped(HOST_CALLS[of.name], x) for x in args[1].items))
             case Builtin(name="builtins.getattr") if len(args) == 2 and isinstance(args[1], str):
                 return self.attribute(args[0], args[1])
             case Host(node=cst.FunctionDef() as f):
@@ -435,6 +449,8 @@ class HostScope:
                                 return (None if value is None else self.evaluate(value, names, depth + 1),)
                             case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
                                 names[name] = self.evaluate(value, names, depth + 1)
+                            case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple() as target)], value=value):
+                                names.update(_unpacked(target, self.evaluate(value, names, depth + 1)))
                             case cst.AugAssign(target=cst.Name(value=name), operator=op, value=value) if type(op) in AUGMENTED:
                                 names[name] = self.evaluate(cst.BinaryOperation(cst.Name(name), AUGMENTED[type(op)](), value), names, depth + 1)
                             case cst.Import() | cst.ImportFrom():
@@ -500,7 +516,7 @@ def _unpacked(target: cst.BaseExpression, value: Value) -> dict[str, Value]:
         case cst.Tuple() | cst.List() if isinstance(value, Items) and len(value.items) == len(target.elements):
             return {k: v for x, y in zip(target.elements, value.items, strict=True) for k, v in _unpacked(x.value, y).items()}
         case _:
-            raise NotUnderstood("a comprehension over values of another form")
+            raise NotUnderstood("values of another form than the names that they are for")
 
 
 class _Excluded(NotUnderstood):

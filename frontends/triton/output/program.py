@@ -104,6 +104,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
                   for q in params]
         params.append(n.Param(r.memory.name, "in", r.memory, attrs=n.attrs(addressed=True)))
         extents.extend(n.Param(d.name, "size", I64, attrs=n.attrs(implicit=True)) for d in r.memory.shape if isinstance(d, n.Var))
+    params.extend(n.Param(name, "scalar", I64, attrs=n.attrs(address=of)) for of, name in r.addresses.items())
     body = ordered(promoted(tuple(r.out.block)))
     grid_sizes = [n.Param(r.extents[k], "size", I32, attrs=n.attrs(implicit=True)) for k in range(max(facts.axes, r.axes))]
     written, read = {r.aliases.get(x, x) for x in r.written}, {r.aliases.get(x, x) for x in r.read}
@@ -138,11 +139,11 @@ def _sized(metas: set[str], body: Sequence[n.Stmt]) -> frozenset[str]:
 
 
 def given_by_all(project: Project, callers: Sequence[tuple[Module, cst.FunctionDef]], node: cst.FunctionDef,
-                 given: Mapping[str, Setting] | None = None) -> list[dict[str, Value]]:
-    """What other functions (with values of metas that are `given`) give a function, as the reading of each comes to its first call; of what is not understood
-    nothing is said. One for each kinds of values that are given, in the order of the callers."""
+                 given: Mapping[str, Setting] | None = None, through: bool = False) -> list[dict[str, Value]]:
+    """What other functions (with values of metas that are `given`) give a function, as the reading of each comes to its first call, `through` others too;
+    of what is not understood nothing is said. One for each kinds of values that are given, in the order of the callers."""
     out: dict[tuple[object, ...], dict[str, Value]] = {}
-    direct = [(module, f) for module, f in callers if given or node.name.value in module.code(f)]
+    direct = [(module, f) for module, f in callers if given or through or node.name.value in module.code(f)]
     for module, caller in direct:
         try:
             read_kernel(project, module, caller, dict(given or {}), watched=node)
@@ -258,7 +259,8 @@ def _parameter(
     r: State, p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta], params: list[n.Param], extents: list[n.Param]
 ) -> None:
     name = p.name.value
-    if is_constexpr(p):
+    known = facts.texts | facts.booleans | (facts.extents if r.returns else set())  # before the run, or Triton refuses it; what is launched must say so
+    if is_constexpr(p) or (not annotation_text(p) and name in known):
         _meta(p, facts, scope, frame, metas)
         return
     if name in facts.descriptors and name not in facts.pointers:

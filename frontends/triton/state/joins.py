@@ -111,7 +111,7 @@ def over(r: State, values: tuple[Value, ...], fn: Callable[..., Value]) -> Value
         if isinstance(v, Choice):
 
             def arm(x: Value, i: int = i) -> Callable[[], Value]:
-                return lambda: over(r, (*values[:i], x, *values[i + 1 :]), fn)
+                return lambda: over(r, (*(settled(r, y) for y in values[:i]), x, *(settled(r, y) for y in values[i + 1 :])), fn)
 
             return static_branch(r, v.cond, arm(v.a), arm(v.b), static=v.static)
         if isinstance(v, Mixed):
@@ -123,6 +123,14 @@ def over(r: State, values: tuple[Value, ...], fn: Callable[..., Value]) -> Value
 
             return over(r, v.items, spread)
     return fn(*values)
+
+
+def settled(r: State, v: Value) -> Value:
+    """A compile-time number, or several, with what the path says of the conditions that choose them."""
+    if isinstance(v, Static):
+        (e,) = r.paths.settled((v.expr,))
+        return folded(e) if isinstance(e, n.Expr) else e
+    return replace(v, items=tuple(settled(r, x) for x in v.items)) if isinstance(v, Items) else v
 
 
 def _each(r: State, v: Mixed, fn: Callable[[Value], Value]) -> Value:

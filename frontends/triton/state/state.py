@@ -80,6 +80,8 @@ class State:
     aliases: dict[str, str] = field(default_factory=dict)
     pending: list[n.Expr] = field(default_factory=list)
     """Bounds of the loops that are being read, which no statement holds yet."""
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Tensors whose addresses are taken as numbers, with the names of these."""
     pointed: set[str] = field(default_factory=set)
     """Parameters that were read as numbers and through which memory is reached: they are pointers, though the body's text alone did not show it."""
     combines: dict[str, tuple[str | None, str]] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from kir.ir import nodes as n
 from kir.ir.types import F32
 
 from ..calls.handlers import builtin_call, method_call
+from ..host import strings
 from ..host.classes import is_passed_by_parts
 from ..state import joins
 from ..state.arithmetic import arithmetic, converted, negation, truth
@@ -40,6 +41,7 @@ from ..values.values import (
     Static,
     TypeOf,
     Undefined,
+    Unknown,
     Value,
     describe,
     is_known,
@@ -53,7 +55,7 @@ def evaluate(r: State, e: cst.BaseExpression) -> Value:
     match e:
         case cst.Name():
             return _lookup(r, e.value)
-        case cst.Integer() | cst.Float() | cst.SimpleString() | cst.ConcatenatedString():
+        case cst.Integer() | cst.Float() | cst.SimpleString():
             return r.root.evaluate(e)
         case cst.BinaryOperation():
             op = operators.ARITHMETIC.get(type(e.operator).__name__)
@@ -86,8 +88,8 @@ def evaluate(r: State, e: cst.BaseExpression) -> Value:
                 else:
                     items.append(value)
             return Items(tuple(items))
-        case cst.FormattedString():
-            return ""
+        case cst.FormattedString() | cst.ConcatenatedString():
+            return _text(r, e)
         case cst.ListComp() | cst.GeneratorExp():
             return _comprehension(r, e)
         case _:
@@ -112,6 +114,16 @@ def _lookup(r: State, name: str) -> Value:
             raise NotUnderstood(f"'{name}' may be unbound here")
         return value
     return frame.scope.lookup(name)
+
+
+def _text(r: State, e: cst.BaseExpression) -> Value:
+    """A text that is put together; one of what is not known while the kernel is compiled is unknown, as most are messages that nobody reads."""
+    parts = strings.parts(e)
+    try:
+        values = tuple(evaluate(r, x.expression) for x in parts if not isinstance(x, str))
+        return joins.over(r, values, lambda *vs: strings.put_together(parts, vs, False))
+    except NotUnderstood as bad:
+        return Unknown(bad.reason)
 
 
 # -------------------------------------------------------------------------------------------------------------- conditions
@@ -248,7 +260,7 @@ def _call(r: State, e: cst.Call) -> Value:
 def call(r: State, fn: Value, args: Sequence[Value], named: dict[str, Value]) -> Value:
     """`fn(*args, **named)`."""
     if isinstance(fn, Choice):
-        return joins.over(r, (fn,), lambda f: call(r, f, args, named))
+        return joins.over(r, (fn,), lambda f: call(r, f, [joins.settled(r, a) for a in args], {k: joins.settled(r, a) for k, a in named.items()}))
     if isinstance(fn, Jit):
         return inline(r, fn, args, named)
     if isinstance(fn, Bound):

@@ -22,7 +22,7 @@ from ..values.emitter import buffer_read, mentions, whole
 from ..values.values import BlockPointer, Choice, Items, NotUnderstood, Pointer, Run, Static, Undefined, Unknown, Value, describe, is_number
 from .mutable_names import Retyped
 
-MAX_ATTEMPTS = 6
+MAX_ATTEMPTS = 16
 
 
 RECENT = 12

@@ -152,8 +152,9 @@ def assign(r: State, target: cst.BaseExpression, value: Value) -> None:
         if isinstance(value, Unknown):
             raise NotUnderstood(value.reason)
         items = items_of(_of_length(value, len(target.elements)))
-        if len(items) != len(target.elements):
+        if len(items) < len(target.elements):
             raise NotUnderstood(f"{len(items)} values for {len(target.elements)} names")
+        items = items[: len(target.elements)]  # Triton's compiler leaves what is over
         if any(name in r.frame.cells for name in target_names(target)):
             items = tuple(named(r, "x", v) for v in items)
         for t, v in zip(target.elements, items, strict=True):

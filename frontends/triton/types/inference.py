@@ -6,13 +6,14 @@ calls of other jit functions. What shows no evidence stays open: a scalar of sym
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 
 import libcst as cst
 
 from kir.base.dataclass import dataclass
 
-from ..._python.signature import annotation_text, is_constexpr, is_none, nodes_below, parameters, stated_kind, tile_extents
+from ..._python.signature import annotation_text, extents_given, first_name, is_constexpr, is_none, nodes_below, parameters, stated_kind, tile_extents
 from ..host.known_packages import DTYPES
 from ..host.scope import HostScope
 from ..values.values import AXES, MOST_AXES, Builtin, Jit, NotUnderstood
@@ -20,6 +21,8 @@ from ..values.values import AXES, MOST_AXES, Builtin, Jit, NotUnderstood
 POINTER_CALLS = frozenset({
     "load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor", "atomic_xchg", "atomic_cas",
     "make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor", "advance"})
+POLICIES = ("cache_modifier", "eviction_policy", "volatile", "sem", "scope")
+"""What an access to memory is told while the kernel is compiled."""
 REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "associative_scan", "reduce", "sort", "topk", "flip", "xor_sum"})
 DESCRIPTOR_CALLS = frozenset({"_experimental_descriptor_load", "_experimental_descriptor_store", "load_tensor_descriptor", "store_tensor_descriptor"})
 INTEGER_CALLS = frozenset({"arange", "cdiv", "range", "static_range", "program_id", "num_programs"})
@@ -43,6 +46,8 @@ class Facts:
     functions: set[str] = field(default_factory=set)
     descriptors: dict[str, int] = field(default_factory=dict)
     texts: set[str] = field(default_factory=set)
+    extents: set[str] = field(default_factory=set)
+    """Parameters that a tile's shape is made of: they are known when the function is compiled."""
     tiles: dict[str, int] = field(default_factory=dict)
     """Parameters of helpers that must be tiles, with the fewest axes that their uses need."""
     blocks: dict[str, int] = field(default_factory=dict)
@@ -181,7 +186,7 @@ class Reading:
     def _loads(self, e: cst.BaseExpression, name: str) -> bool:
         """Whether a value is loaded through a name, which it then replaces: `q = tl.load(q + offsets)`; not one that is added to another address."""
         return any(isinstance(x, cst.Call) and x.args and self.inference.callee(self.fn, x.func, self.local) == "load"
-                   and _first(x.args[0].value) == name for x in (e, *nodes_below(e)))
+                   and first_name(x.args[0].value) == name for x in (e, *nodes_below(e)))
 
     # -------------------------------------------------------------------------------------------------------------- pointers
     def pointer(self, e: cst.BaseExpression) -> None:
@@ -370,6 +375,10 @@ class Reading:
         if isinstance(fn, Jit):
             self._jit_call(fn, args, by_name)
             return
+        if fn in POINTER_CALLS:
+            for word, known in ((w, self.facts.booleans if w == "volatile" else self.facts.texts) for w in POLICIES):
+                if isinstance(given := by_name.get(word), cst.Name) and given.value in self.params:
+                    known.add(given.value)
         if fn == "dot":
             for word, known in (("allow_tf32", self.facts.booleans), ("input_precision", self.facts.texts)):
                 if isinstance(given := by_name.get(word), cst.Name) and given.value in self.params:
@@ -403,14 +412,20 @@ class Reading:
         elif fn in INTEGER_CALLS:
             for a in args:
                 self.integer(a)
+            self._known_before([cst.Element(a) for a in args] if fn == "arange" else ())
         elif fn == "cast" and len(args) == 2 and isinstance(args[1], cst.Name) and args[1].value in self.params:
             self.facts.dtypes.add(args[1].value)
         elif fn in ("zeros", "full", "reshape", "broadcast_to", "view"):
             shape = args[1] if fn in ("reshape", "broadcast_to", "view") and len(args) > 1 else args[0] if args else by_name.get("shape")
             if shape is not None:
                 self.integer(shape)
+                self._known_before(shape.elements if isinstance(shape, (cst.Tuple, cst.List)) else ())
             if fn == "zeros" and len(args) > 1 and isinstance(args[1], cst.Name) and args[1].value in self.params:
                 self.facts.dtypes.add(args[1].value)
+
+    def _known_before(self, elements: Sequence[cst.BaseElement]) -> None:
+        """Extents of a tile, which are known when the function is compiled."""
+        self.facts.extents |= {e.value.value for e in elements if isinstance(e.value, cst.Name) and e.value.value in self.params}
 
     def _carried(self, loop: cst.For | cst.While) -> None:
         """A parameter that a loop binds anew, and reads, has the axes before the loop that it is given in it."""
@@ -455,9 +470,9 @@ class Reading:
         if word is None and isinstance(e.func, cst.Attribute) and e.func.attr.value in ("to", "cast"):
             return self._axes(e.func.value, seen)
         if word is None and isinstance(e.func, cst.Attribute) and e.func.attr.value in _SHAPED:
-            return _extents(args)
+            return extents_given(args)
         if isinstance(word, Jit) or not args or word in _SHAPED:
-            return _extents(args[1:]) if word in _SHAPED else 0
+            return extents_given(args[1:]) if word in _SHAPED else 0
         if word == "dot":
             return 2
         if word in ("zeros", "full") and isinstance(args[0], (cst.Tuple, cst.List)):
@@ -476,7 +491,7 @@ class Reading:
     def _stays(self, name: str) -> bool:
         """Whether a parameter is never bound to anything but itself, advanced."""
         return name in self.params and all(
-            isinstance(e, cst.Call) and self.inference.callee(self.fn, e.func, self.local) == "advance" and bool(e.args) and _first(e.args[0].value) == name
+            isinstance(e, cst.Call) and self.inference.callee(self.fn, e.func, self.local) == "advance" and bool(e.args) and first_name(e.args[0].value) == name
             for e in self.assigned.get(name, ()))
 
     def _tiles(self, fn: str | None, args: list[cst.BaseExpression]) -> None:
@@ -486,6 +501,8 @@ class Reading:
                 self.tile(e, 2)
         elif fn == "trans" and len(args) == 1:
             self.tile(args[0], 2)
+        elif fn in ("reshape", "view") and args:
+            self.tile(args[0], 1)
         elif fn in REDUCTIONS and args:
             axis = args[1] if len(args) > 1 else None
             self.tile(args[0], min(MOST_AXES, axis.evaluated_value + 1) if isinstance(axis, cst.Integer) else 1)
@@ -526,14 +543,9 @@ class Reading:
             elif name in inner.integers:
                 self.integer(value)
             if isinstance(value, cst.Name) and value.value in self.params:
-                for own, theirs in (
-                    (self.facts.booleans, inner.booleans),
-                    (self.facts.dtypes, inner.dtypes),
-                    (self.facts.functions, inner.functions),
-                    (self.facts.texts, inner.texts),
-                ):
-                    if name in theirs:
-                        own.add(value.value)
+                for kind in ("booleans", "dtypes", "functions", "texts", "extents"):
+                    if name in getattr(inner, kind):
+                        getattr(self.facts, kind).add(value.value)
                 if name in inner.descriptors:
                     self.facts.descriptors.setdefault(value.value, inner.descriptors[name])
                 if name in inner.blocks and self._stays(value.value):
@@ -549,10 +561,8 @@ class Reading:
                     self._condition(test)
                 case cst.Comparison(left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(comparator=cst.SimpleString())]):
                     self.facts.texts.add(name)
-                case cst.Comparison(
-                    left=cst.Name(value=name) as left,
-                    comparisons=[cst.ComparisonTarget(comparator=cst.Attribute(attr=cst.Name(value=word)))],
-                ) if self._is_meta(left) and word in DTYPES:
+                case cst.Comparison(left=cst.Name(value=name) as left, comparisons=[one]) if (
+                        self._is_meta(left) and isinstance(one.comparator, cst.Attribute) and one.comparator.attr.value in DTYPES):
                     self.facts.dtypes.add(name)
                 case cst.Comparison(
                     left=cst.Name(value=name) as left,
@@ -586,15 +596,3 @@ class Reading:
     def _condition(self, e: cst.BaseExpression) -> None:
         both = (e.left, e.right) if isinstance(e, cst.BinaryOperation) and isinstance(e.operator, (cst.BitAnd, cst.BitOr)) else (e,)
         self.facts.booleans |= {x.value for x in both if isinstance(x, cst.Name)} if all(map(self._is_meta, both)) else set()
-
-
-def _first(e: cst.BaseExpression) -> str:
-    """The name that a sum begins with; "" where that is no name."""
-    while isinstance(e, cst.BinaryOperation) and isinstance(e.operator, (cst.Add, cst.Subtract)):
-        e = e.left
-    return e.value if isinstance(e, cst.Name) else ""
-
-
-def _extents(args: list[cst.BaseExpression]) -> int:
-    """How many extents a shape has that is given as a tuple or one argument each; 0 for one in a name."""
-    return len(args[0].elements) if len(args) == 1 and isinstance(args[0], (cst.Tuple, cst.List)) else len(args) if len(args) > 1 else 0

@@ -99,9 +99,14 @@ def shapes(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
     for x, y in zip((1,) * (rank - len(sa)) + sa, (1,) * (rank - len(sb)) + sb, strict=True):
         if isinstance(x, int) and isinstance(y, int) and x != y and 1 not in (x, y):
             raise NotUnderstood(f"shapes {show(sa)} and {show(sb)} do not agree")
-        common_shape.append(x if x == y or y == 1 else y if x == 1 else as_dim(build.maximum(as_expr(x), as_expr(y))))
+        common_shape.append(x if x == y or y == 1 or _covers(x, y) else y if x == 1 or _covers(y, x) else as_dim(build.maximum(as_expr(x), as_expr(y))))
     to = tuple(as_expr(d) for d in common_shape)
     return tuple(x if shape_of(x.type) == tuple(common_shape) or not shape_of(x.type) else build.call("broadcast", x, *to) for x in (a, b))  # type: ignore[return-value]  # two of two
+
+
+def _covers(x: Dim, y: Dim) -> bool:
+    """Whether an extent is the larger of another and something."""
+    return x == y or (isinstance(x, n.Binary) and x.op == "max" and (_covers(as_dim(x.a), y) or _covers(as_dim(x.b), y)))
 
 
 def show(shape: Shape) -> str:
@@ -251,6 +256,8 @@ def _pointer(op: str, a: Value, b: Value) -> Value:
     if not isinstance(a, Pointer) or isinstance(b, Pointer) or op not in ("add", "sub"):
         raise unfit(f"'{op}' of {describe(a)} and {describe(b)}", a, b)
     term = run(b)
+    if dtype_of(term.type) == BOOL:
+        term = build.cast(term, I64)  # Triton extends it without a sign
     if not (dtype_of(term.type).is_integer or dtype_of(term.type).is_symbolic):
         raise NotUnderstood(f"a pointer moved by a {dtype_of(term.type)}")
     term = build.negate(term) if op == "sub" else term

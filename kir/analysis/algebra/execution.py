@@ -27,8 +27,8 @@ WARP = 32
 STATEMENT = 2
 """Operations that a statement is counted as."""
 QUIET = frozenset({"fence", "fence_async", "fence_mbar_init", "wgmma_fence", "wgmma_commit", "wgmma_wait", "async_commit", "async_wait", "bulk_commit",
-                   "bulk_wait", "set_registers", "nanosleep", "prefetch", "prefetch_descriptor", "assume", "assertion", "grid_dependency_wait",
-                   "grid_dependency_launch"})
+                   "bulk_wait", "set_registers", "nanosleep", "prefetch", "prefetch_descriptor", "register_fence", "assume", "assertion",
+                   "grid_dependency_wait", "grid_dependency_launch"})
 """Calls that change no value where nothing races."""
 OF_WARPS = frozenset({"shfl_xor", "shfl_up", "shfl_down", "shfl_idx", "vote_any", "vote_all", "ballot", "warp_reduce", "active_mask", "mma_sync", "ldmatrix",
                       "stmatrix", "warp_sync"})

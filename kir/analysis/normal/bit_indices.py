@@ -9,14 +9,14 @@ from dataclasses import replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType
-from kir.ir.visit import names_read, statements, transform, walk
+from kir.ir.visit import names_read, once, statements, transform, walk
 
 BITS = frozenset({"shr", "and"})
 
 
 def divided(kernel: n.Kernel, header: set[str]) -> n.Kernel:
     """The kernel with shifts to the right and masks of its indices by literals spelled as divisions. `header` are names of its program."""
-    if not any(isinstance(x, n.Binary) and x.op in BITS for s in kernel.body for x in walk(s)):
+    if not any(map(_has_bits, kernel.body)):
         return kernel
     known = header | {a.name for a in kernel.grid}
     for s in statements(kernel.body):
@@ -27,8 +27,12 @@ def divided(kernel: n.Kernel, header: set[str]) -> n.Kernel:
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         return _spelled(new, known) if isinstance(new, n.Binary) and new.op in BITS else new
-    body = tuple(transform(s, leave) for s in kernel.body)
+    body = tuple(transform(s, leave, lambda x: not isinstance(x, n.Stmt) or _has_bits(x)) for s in kernel.body)
     return kernel if body == kernel.body else replace(kernel, body=body)
+
+
+def _has_bits(s: n.Stmt) -> bool:
+    return once(s, "_has_bits", lambda: any(isinstance(x, n.Binary) and x.op in BITS for x in walk(s)))
 
 
 def _spelled(e: n.Binary, known: set[str]) -> n.Expr:

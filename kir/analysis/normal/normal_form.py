@@ -56,6 +56,8 @@ def _kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
 def _unclipped(k: n.Kernel, facts: tuple[n.Expr, ...]) -> n.Kernel:
     """The kernel without `clip` on single elements that lie inside their tensor: each index a CTA's place or a loop's count within the extent;
     and without `clip` on loads of a CTA's own memory that lie inside it."""
+    if not any(isinstance(x, (n.Load, n.Store)) and x.clip for x in walk(k)):
+        return k
     ranges = ranges_of(k)
 
     def own(r: n.Region) -> bool:
@@ -74,7 +76,7 @@ def _unclipped(k: n.Kernel, facts: tuple[n.Expr, ...]) -> n.Kernel:
                 return replace(new, clip=False)
             case _:
                 return new
-    made: n.Kernel = transform(k, leave) if any(isinstance(x, (n.Load, n.Store)) and x.clip for x in walk(k)) else k
+    made: n.Kernel = transform(k, leave)
     return made
 
 

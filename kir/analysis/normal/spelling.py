@@ -20,7 +20,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, TileType, dtype_of, shape_of
-from kir.ir.visit import names_read, once, substitute, substitute_buffers, transform, updated, walk
+from kir.ir.visit import buffers_named, names_read, once, substitute, substitute_buffers, transform, updated, walk
 
 COLLECTIVE = frozenset({"reduce", "scan", "sort"})
 ONE = frozenset({"sum", "prod", "max", "min", "max_nan", "min_nan", "and", "or", "xor"})
@@ -157,8 +157,8 @@ def settled(block: n.Block) -> n.Block:
         s = rest.pop(0)
         if isinstance(s, n.Alloc) and isinstance(s.init, n.Load) and not s.init.at.index and _same_memory(s.buffer, declared.get(s.init.at.buffer.name)):
             old = s.init.at.buffer
-            if not any(old.name == x.name for r in rest for x in walk(r) if isinstance(x, n.Buffer)):
-                rest = [substitute_buffers(r, {s.buffer.name: old}) for r in rest]
+            if not any(old.name in buffers_named(r) for r in rest):
+                rest = [substitute_buffers(r, {s.buffer.name: old}) if s.buffer.name in buffers_named(r) else r for r in rest]
                 continue
         if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and s.value == n.Load(s.value.at) and not s.value.at.index:
             source = s.value.at.buffer
@@ -187,8 +187,11 @@ def settled(block: n.Block) -> n.Block:
 
 def _first_mention(block: list[n.Stmt], name: str) -> int | None:
     """The first statement in which a buffer is named, or may be: what is not understood names any."""
-    return next((i for i, s in enumerate(block) if any(isinstance(x, (n.Opaque, n.Hole)) or (isinstance(x, n.Buffer) and x.name == name) for x in walk(s))),
-                None)
+    return next((i for i, s in enumerate(block) if name in buffers_named(s) or _names_any(s)), None)
+
+
+def _names_any(s: n.Stmt) -> bool:
+    return once(s, "_names_any", lambda: any(isinstance(x, (n.Opaque, n.Hole)) for x in walk(s)))
 
 
 def _kept_axis(e: n.Expr) -> tuple[n.Expr, int] | None:
@@ -276,7 +279,7 @@ def _inlined(s: n.Stmt, values: dict[str, n.Expr]) -> n.Stmt:
             except NotElementwise:
                 return new
         return new
-    made: n.Stmt = transform(s, leave)
+    made: n.Stmt = transform(s, leave, lambda x: not values.keys().isdisjoint(names_read(x)))
     return made
 
 

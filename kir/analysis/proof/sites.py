@@ -23,13 +23,14 @@ SYNCHRONIZING = frozenset({"volatile", "relaxed", "acquire", "release", "cv", "w
 READ_ONLY_CACHES = frozenset({"nc", "ldg"})
 """Policies of loads through a cache that does not see what the same kernel writes (PTX ISA, "ld.global.nc")."""
 PRIVATE = frozenset({"register", "fragment"})
-QUIET = frozenset({"fence", "warp_sync", "set_registers", "nanosleep", "print", "prefetch", "prefetch_descriptor", "assume", "assertion", "trap"})
+QUIET = frozenset({"fence", "warp_sync", "set_registers", "nanosleep", "print", "prefetch", "prefetch_descriptor", "register_fence", "assume", "assertion",
+                   "trap"})
 """Calls that touch no memory that a hazard could be on, and order nothing that is relied on here."""
 GROUPS = frozenset({"async_commit", "async_wait", "bulk_commit", "bulk_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async",
                     "fence_mbar_init"})
 RINGS = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "mbar_wait"})
 NAMED = frozenset({"named_barrier_sync", "named_barrier_arrive"})
-OTHERS = frozenset({"cluster_arrive", "cluster_wait", "grid_dependency_wait", "grid_dependency_launch"})
+OTHERS = frozenset({"cluster_arrive", "cluster_wait", "grid_barrier", "grid_dependency_wait", "grid_dependency_launch"})
 
 
 @dataclass(frozen=True, eq=False)

@@ -150,7 +150,9 @@ def registers_refusal(k: n.Kernel, s: n.Roles, a: Architecture) -> str:
         return ""
     if not a.has("setmaxnreg"):
         return f"{a.name} has no setmaxnreg: every thread has the registers of the launch"
-    launched = min(a.max_registers_per_thread, a.registers_per_sm // threads) // 8 * 8
+    launched = launched_registers(k, a.max_registers_per_thread, a.registers_per_sm)
+    if launched is None:
+        return "how many registers a thread has at launch depends on an option that is no number"
     total, pool = launched * (threads - 32 * sum(r.hi - r.lo for r in s.roles)), launched * threads
     for r in s.roles:
         if r.registers and (r.registers % 8 or not 24 <= r.registers <= 256):
@@ -161,6 +163,16 @@ def registers_refusal(k: n.Kernel, s: n.Roles, a: Architecture) -> str:
             return f"'{r.name}' has {r.registers} registers a thread, and its fragments alone take {least}"
         total += 32 * (r.hi - r.lo) * (r.registers or launched)
     return f"the roles take {total} registers, and a CTA of {threads} threads has {pool}" if total > pool else ""
+
+
+def launched_registers(k: n.Kernel, most: int = Architecture.max_registers_per_thread, of_sm: int = Architecture.registers_per_sm) -> int | None:
+    """Registers that each thread of a kernel has at launch: those of the SM over the CTAs that it is to hold (`min_ctas`), and no more than `maxnreg`. None
+    where its threads or one of the two are no number."""
+    threads, ctas, least = build.int_value(k.threads), *(dict(k.attrs).get(name, otherwise) for name, otherwise in (
+        ("min_ctas", 1), ("maxnreg", most)))
+    if threads is None or not isinstance(ctas, int) or not isinstance(least, int) or min(threads, ctas) < 1:
+        return None
+    return min(most, least, of_sm // (threads * ctas)) // 8 * 8
 
 
 def _held(r: n.Role) -> int:
@@ -235,7 +247,7 @@ def copy_refusal(s: n.Copy, level: str) -> str:
     where nothing is read, ldmatrix and stmatrix move 8 x 8 matrices of 16 bits."""
     kind, size = s.via.partition("(")[0], s.dst.buffer.dtype.bytes
     vector = dict(s.attrs).get("vector", 1)
-    if kind == "vector" and int(s.via[7:-1]) * size not in (2, 4, 8, 16):
+    if kind == "vector" and s.via[7:-1] and int(s.via[7:-1]) * size not in (2, 4, 8, 16):
         return f"no thread moves a vector of {int(s.via[7:-1]) * size} bytes at once"
     if kind == "cp_async":
         if "vector" in dict(s.attrs) and isinstance(vector, int) and vector * size not in (4, 8, 16):

@@ -15,7 +15,7 @@ from kir.ir.visit import blocks_of, children, statements
 
 Key = tuple[str, str]
 """A kernel and a name of its own, or `""` and the name of a parameter or a workspace."""
-_READS_ONLY = frozenset({"atomic_load", "ldmatrix", "prefetch"})
+_READS_ONLY = frozenset({"atomic_load", "ldmatrix", "prefetch", "register_fence"})
 """Calls with an effect that leave the places that they are given as they are."""
 
 
@@ -62,6 +62,7 @@ class Flow:
         self._anchors = {id(s): text for text, _, s in anchors(program)}
         self._zeros: dict[Key, bool] = {}
         self._sources: dict[int, tuple[n.Node, frozenset[Key]]] = {}
+        self._named: dict[tuple[int, str], tuple[n.Node, tuple[Key, ...]]] = {}
         for p in program.params:
             if p.value is not None:
                 self._add(("", p.name), p, (p.value,), ())
@@ -201,8 +202,14 @@ class Flow:
                 for child in children(e):
                     yield from self.parts(child, kernel)
 
-    def names(self, e: n.Node, kernel: str) -> Iterator[Key]:
-        """The names that an expression takes its value from."""
+    def names(self, e: n.Node, kernel: str) -> tuple[Key, ...]:
+        """The names that an expression takes its value from, each once."""
+        kept = self._named.get((id(e), kernel))
+        if kept is None:
+            kept = self._named[id(e), kernel] = (e, tuple(dict.fromkeys(self._names(e, kernel))))
+        return kept[1]
+
+    def _names(self, e: n.Node, kernel: str) -> Iterator[Key]:
         for part in self.parts(e, kernel):
             match part:
                 case n.Var():

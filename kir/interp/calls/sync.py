@@ -181,6 +181,15 @@ def _cluster_wait(m: Machine, e: Call, f: Frame) -> Steps:
     m.acquire(f, b.opened)
 
 
+def _grid_barrier(m: Machine, e: Call, f: Frame) -> Steps:
+    b = named_barrier(m, f, ("grid", 0))
+    generation = b.generation
+    arrive_named(m, f, ("grid", 0), m.grid_threads)
+    if b.generation == generation:
+        yield Wait(lambda: b.generation != generation, "the other CTAs of its grid")
+    m.acquire(f, b.opened)
+
+
 def _mbar_wait(m: Machine, e: Call, f: Frame) -> Steps:
     parity_ = e.args[1]
     assert isinstance(parity_, Expr)
@@ -228,5 +237,5 @@ def _wgmma_wait(m: Machine, e: Call, f: Frame) -> Steps:
 
 
 WAITING: dict[str, Callable[[Machine, Call, Frame], Steps]] = {
-    "barrier": _barrier, "named_barrier_sync": _named_sync, "cluster_wait": _cluster_wait, "mbar_wait": _mbar_wait,
+    "barrier": _barrier, "named_barrier_sync": _named_sync, "cluster_wait": _cluster_wait, "grid_barrier": _grid_barrier, "mbar_wait": _mbar_wait,
     "wgmma_wait": _wgmma_wait}

@@ -319,7 +319,7 @@ def _prefetch(m: Machine, e: Call, f: Frame) -> Values:
     return ()
 
 
-def _prefetch_descriptor(m: Machine, e: Call, f: Frame) -> Values:
+def _no_value(m: Machine, e: Call, f: Frame) -> Values:
     return ()
 
 
@@ -328,4 +328,4 @@ TILE: dict[str, Semantics] = {
     "sort": _sort, "gather": _gather, "pick": _pick, "vec": _vec, "join": _join, "split": _split, "cat": _cat, "histogram": _histogram,
     "pack": _pack, "unpack": _unpack,
     "multiple_of": _advice, "max_contiguous": _advice, "max_constancy": _advice, "assume": _assertion, "assertion": _assertion,
-    "prefetch": _prefetch, "prefetch_descriptor": _prefetch_descriptor}
+    "prefetch": _prefetch, "prefetch_descriptor": _no_value, "register_fence": _no_value}

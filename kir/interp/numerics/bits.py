@@ -59,6 +59,19 @@ def _bit_insert(dtype: DType, x: tuple[Array, ...], attrs: Attrs) -> Array:
     return _narrow((base & ~mask) | (moved & mask), x[0])
 
 
+def _nth_bit(dtype: DType, x: tuple[Array, ...], attrs: Attrs) -> Array:
+    """The place of the n-th set bit from a place on, upward for a positive n, downward for a negative one; that place itself for 0, if its bit is set; all
+    ones where there is none."""
+    value, start, count = np.broadcast_arrays(_wide(x[0]), _wide(x[1]).astype(np.int64), _wide(x[2]).astype(np.uint32).view(np.int32).astype(np.int64))
+    out, left = np.full(value.shape, 0xFFFFFFFF, np.uint64), np.maximum(np.abs(count), 1)
+    for step in range(32):
+        place = start + np.where(count < 0, -step, step)
+        there = (place >= 0) & (place < 32) & ((count != 0) | (step == 0)) & (value >> np.clip(place, 0, 31).astype(np.uint64) & np.uint64(1) == 1)
+        left = left - there
+        out = np.where(there & (left == 0), place.astype(np.uint64), out)
+    return _narrow(out, x[0])
+
+
 def _funnel(left: bool) -> Operation:
     def run(dtype: DType, x: tuple[Array, ...], attrs: Attrs) -> Array:
         low, high, by = np.broadcast_arrays(_wide(x[0]), _wide(x[1]), _wide(x[2]))
@@ -79,5 +92,5 @@ def _dp4a(dtype: DType, x: tuple[Array, ...], attrs: Attrs) -> Array:
     return _narrow(out.view(np.uint64), x[2])
 
 
-BITS: dict[str, Operation] = {"lop3": _lop3, "bit_extract": _bit_extract, "bit_insert": _bit_insert, "funnel_left": _funnel(True),
+BITS: dict[str, Operation] = {"lop3": _lop3, "bit_extract": _bit_extract, "bit_insert": _bit_insert, "nth_bit": _nth_bit, "funnel_left": _funnel(True),
                               "funnel_right": _funnel(False), "dp4a": _dp4a}

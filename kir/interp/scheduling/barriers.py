@@ -70,11 +70,11 @@ def settle(m: Machine, b: Mbarrier) -> None:
 
 
 def named_barrier(m: Machine, f: Frame, key: tuple[str, int]) -> NamedBarrier:
-    """A named barrier of the CTA of `f`, or its cluster's barrier."""
+    """A named barrier of the CTA of `f`, its cluster's barrier, or that of the whole grid."""
     root = f
     while root.parent is not None:
         root = root.parent
-    group = m.clusters.place(root)[0] if key[0] == "cluster" else id(root)
+    group = m.clusters.place(root)[0] if key[0] == "cluster" else 0 if key[0] == "grid" else id(root)
     return m.named.setdefault((*key, group), NamedBarrier())
 
 
@@ -111,11 +111,11 @@ def waits_for_cluster(m: Machine, f: Frame) -> int:
 
 
 def arrive_named(m: Machine, f: Frame, key: tuple[str, int], expected: int) -> None:
-    """The active threads of `f` arrive: whole warps of them on a named barrier, as the hardware counts, each for itself on a cluster's."""
+    """The active threads of `f` arrive: whole warps of them on a named barrier, as the hardware counts, each for itself on a cluster's or the grid's."""
     b = named_barrier(m, f, key)
     if f.level == "thread":
         active = f.thread_numbers()[f.active()]
-        threads = len(active) if key[0] == "cluster" else 32 * len(np.unique(active // 32))
+        threads = len(active) if key[0] in ("cluster", "grid") else 32 * len(np.unique(active // 32))
     else:
         threads = f.threads * f.lanes
     if key[0] == "named" and not 0 <= key[1] <= 15:

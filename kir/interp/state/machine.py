@@ -60,7 +60,7 @@ class Machine(Findings, ABC):
         self.queues: list[tuple[Queue, Frame]] = []
         self.cluster_homes: dict[Any, Frame] = {}
         self.clusters = Clusters()
-        self.cluster_threads = 0
+        self.cluster_threads = self.grid_threads = 0
         self.homes: dict[int, weakref.ref[Frame]] = {}
         """Frames whose names stand for memory of their own, or seen from them: each refers to itself."""
         self.forget_barriers()

@@ -1,5 +1,5 @@
-"""Cache policies and orders of atomics that a setting decides: `evict_by_NAME` is the eviction policy that the meta NAME holds, a text or nothing,
-`cached_by_NAME` the cache modifier, and `order_by_NAME` the order of an atomic."""
+"""Cache policies, orders and scopes of atomics that a setting decides: `evict_by_NAME` is the eviction policy that the meta NAME holds, a text or nothing,
+`cached_by_NAME` the cache modifier, `order_by_NAME` the order of an atomic and `scope_by_NAME` its scope."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from ..visit import transform, walk
 CACHED_BY = "cached_by_"
 EVICTED_BY = "evict_by_"
 ORDERED_BY = "order_by_"
-ORDERS = frozenset({"relaxed", "acquire", "release", "acq_rel"})
+SCOPED_BY = "scope_by_"
+ATOMICS = {"order": (ORDERED_BY, "acq_rel", frozenset({"relaxed", "acquire", "release", "acq_rel"})),
+           "scope": (SCOPED_BY, "gpu", frozenset({"cta", "gpu", "sys"}))}
+"""What a setting may say of an atomic: how its name is marked, what Triton has where nothing is said, and the texts that it takes."""
 POLICIES = frozenset({"", "evict_first", "evict_last", "evict_normal"})
 """Texts that Triton takes as an eviction policy; `evict_normal` is what an access has without one."""
 MODIFIERS = frozenset({"", ".ca", ".cg", ".cv", ".wb", ".cs", ".wt"})
@@ -22,28 +25,32 @@ MODIFIERS = frozenset({"", ".ca", ".cg", ".cv", ".wb", ".cs", ".wt"})
 
 
 def settled(program: n.Program, settings: Mapping[str, object]) -> n.Program:
-    """The program with each policy and order that a setting decides in words. Raises KirError KIR-F012 for a setting that is none."""
-    if not any(_decided(x) if isinstance(x, (n.Load, n.Store)) else _order(x) for k in program.kernels for s in k.body for x in walk(s)):
+    """The program with each policy, order and scope that a setting decides in words. Raises KirError KIR-F012 for a setting that is none."""
+    if not any(_decided(x) if isinstance(x, (n.Load, n.Store)) else _ordered(x) for k in program.kernels for s in k.body for x in walk(s)):
         return program
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, (n.Load, n.Store)) and _decided(new):
             return replace(new, cache=_word(new.cache, settings))
-        if isinstance(new, n.Call) and (name := _order(new)):
-            value = settings.get(name) or "acq_rel"  # as Triton has it where nothing is said
-            if value not in ORDERS:
-                raise error("KIR-F012", f"meta '{name}' is {value!r}, and the order of an atomic is meant", needs=f"one of {', '.join(sorted(ORDERS))}")
-            return replace(new, attrs=n.attrs(**{**dict(new.attrs), "order": str(value)}))
+        if isinstance(new, n.Call) and (names := _ordered(new)):
+            said = dict(new.attrs)
+            for what, name in names.items():
+                _, usual, known = ATOMICS[what]
+                value = settings.get(name) or usual
+                if value not in known:
+                    raise error("KIR-F012", f"meta '{name}' is {value!r}, and the {what} of an atomic is meant", needs=f"one of {', '.join(sorted(known))}")
+                said[what] = str(value)
+            return replace(new, attrs=n.attrs(**said))
         return new
 
     made: n.Program = transform(program, leave)
     return made
 
 
-def _order(x: n.Node) -> str:
-    """The meta that decides the order of an atomic; "" where none does."""
-    said = str(dict(x.attrs).get("order", "")) if isinstance(x, n.Call) else ""
-    return said.removeprefix(ORDERED_BY) if said.startswith(ORDERED_BY) else ""
+def _ordered(x: n.Node) -> dict[str, str]:
+    """The metas that decide the order and the scope of an atomic, by what they decide."""
+    said = dict(x.attrs) if isinstance(x, n.Call) else {}
+    return {what: str(said[what]).removeprefix(mark) for what, (mark, _, _) in ATOMICS.items() if str(said.get(what, "")).startswith(mark)}
 
 
 def _decided(x: n.Load | n.Store) -> bool:

@@ -4,6 +4,7 @@ Surfaces that declare everything at the head of a kernel say nothing by that; wh
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kir.ir import nodes as n
@@ -57,14 +58,25 @@ def _all(body: n.Block) -> list[n.Stmt]:
 
 def _sunk(body: n.Block) -> n.Block:
     """Declarations without a value, each in the innermost block that holds all its uses and begins by writing all of it."""
-    out = list(body)
-    for s in reversed(body):
+    out: list[n.Stmt | None] = list(body)
+    where = positions(body)
+    for k in reversed(range(len(body))):
+        s = body[k]
         if isinstance(s, n.Alloc) and s.init is None and s.buffer.space in PRIVATE:
-            users = [i for i, t in enumerate(out) if t is not s and _mentions(t, s.buffer.name)]
-            if len(users) == 1 and (into := _into(out[users[0]], s)) is not None:
-                out[users[0]] = into
-                out.remove(s)
-    return tuple(_inside(s) for s in _begun(out))
+            users = [i for i in where[s.buffer.name] if i != k and out[i] is not None]
+            user = out[users[0]] if len(users) == 1 else None
+            if user is not None and (into := _into(user, s)) is not None:
+                out[users[0]], out[k] = into, None
+    return tuple(_inside(s) for s in _begun([s for s in out if s is not None]))
+
+
+def positions(body: Sequence[n.Stmt]) -> dict[str, list[int]]:
+    """Where in a block, by position, each buffer is declared or referred to."""
+    out: dict[str, list[int]] = {}
+    for k, s in enumerate(body):
+        for name in buffers_named(s):
+            out.setdefault(name, []).append(k)
+    return out
 
 
 def _begun(block: list[n.Stmt]) -> list[n.Stmt]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kir.ir import nodes as n
+from kir.ir.rebuild.localize import positions
 from kir.ir.rebuild.promote import reads_whole
 from kir.ir.visit import buffers_named, substitute_buffers
 
@@ -28,19 +29,23 @@ def accumulate_in_place(block: n.Block) -> n.Block:
 
 def _continued(block: n.Block) -> n.Block:
     """A fragment that starts as the whole of another, which nothing reads or writes any more, is that other one."""
+    if not any(isinstance(s, n.Alloc) and s.init is not None and reads_whole(s.init) is not None for s in block):
+        return block
+    last = {name: at[-1] for name, at in positions(block).items()}
+    declared: dict[str, set[n.Buffer]] = {}
+    names: dict[str, n.Buffer] = {}
+    out: list[n.Stmt] = []
     for i, s in enumerate(block):
-        if not (isinstance(s, n.Alloc) and s.init is not None):
+        s = substitute_buffers(s, names)
+        old = reads_whole(s.init) if isinstance(s, n.Alloc) and s.init is not None else None
+        if isinstance(s, n.Alloc) and old is not None and old in declared.get(old.name, ()) and last[old.name] <= i and (
+                (old.dtype, old.shape, old.space) == (s.buffer.dtype, s.buffer.shape, s.buffer.space)):
+            names[s.buffer.name], last[old.name] = old, max(i, last[s.buffer.name])
             continue
-        old = reads_whole(s.init)
-        here = old is not None and any(isinstance(x, n.Alloc) and x.buffer == old for x in block[:i])
-        if old is None or not here or (old.dtype, old.shape, old.space) != (s.buffer.dtype, s.buffer.shape, s.buffer.space):
-            continue
-        rest = block[i + 1 :]
-        if any(old.name in buffers_named(t) for t in rest):
-            continue
-        renamed = tuple(substitute_buffers(t, {s.buffer.name: old}) for t in rest)
-        return _continued((*block[:i], *renamed))
-    return block
+        if isinstance(s, n.Alloc):
+            declared.setdefault(s.buffer.name, set()).add(s.buffer)
+        out.append(s)
+    return _continued(tuple(out)) if names else block
 
 
 def _inner(s: n.Stmt) -> n.Stmt:

@@ -6,13 +6,14 @@ loads, and everything that an `opaque` may see stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.rebuild.localize import localized
+from kir.ir.rebuild.localize import localized, positions
 from kir.ir.visit import buffers_named, children, names_mentioned, substitute, transform, updated, walk
 
 
@@ -27,12 +28,14 @@ def promoted(body: n.Block, taken: frozenset[str] = frozenset()) -> n.Block:
 def without_snapshots(block: n.Block) -> n.Block:
     """The block without lets that only name the value of a private buffer which nothing in the block writes afterwards."""
     out: list[n.Stmt] = []
-    rest = list(block)
-    while rest:
-        s = rest.pop(0)
+    where = positions(block)
+    named: dict[str, n.Expr] = {}
+    for k, s in enumerate(block):
+        s = substitute(s, named)
         match s:
-            case n.Let(names=(name,)) if (buffer := reads_whole(s.value)) is not None and not any(_writes(t, buffer.name) for t in rest):
-                rest = [substitute(t, {name: s.value}) for t in rest]
+            case n.Let(names=(name,)) if (buffer := reads_whole(s.value)) is not None and not any(
+                    _writes(block[j], buffer.name) for j in where[buffer.name] if j > k):
+                named[name] = s.value
                 continue
             case n.For() | n.While():
                 s = updated(s, body=without_snapshots(s.body))
@@ -113,30 +116,32 @@ class _Promotion:
 
     def block(self, body: n.Block) -> n.Block:
         candidates: set[str] = set()
+        here, where = Counter(t.at.buffer.name for t in body if isinstance(t, n.Store)), positions(body)
         for s in body:
             if isinstance(s, n.Alloc) and s.buffer.space in ("fragment", "register") and self.refused.isdisjoint((s.buffer.name, "*")):
-                here = sum(1 for t in body if isinstance(t, n.Store) and t.at.buffer.name == s.buffer.name)
-                if here == self.stores.get(s.buffer.name, 0) and (s.init is not None or _set_first(s, body)):
+                named = [body[k] for k in where[s.buffer.name]]
+                if here[s.buffer.name] == self.stores.get(s.buffer.name, 0) and (s.init is not None or _set_first(s, named)):
                     candidates.add(s.buffer.name)
-        current: dict[str, n.Expr | None] = {}
+        current: dict[str, n.Expr] = {}
+        begun: set[str] = set()
         first: set[str] = set()
         out: list[n.Stmt] = []
         for s in body:
-            if current:
-                s = _substituted(s, {k: v for k, v in current.items() if v is not None})
+            s = _substituted(s, current)
             if isinstance(s, n.Alloc) and s.buffer.name in candidates:
-                current[s.buffer.name] = None
+                current.pop(s.buffer.name, None)
+                begun.add(s.buffer.name)
                 first.add(s.buffer.name)
                 if s.init is not None:
                     self._bind(s, s.buffer, s.init, current, first, out)
-            elif isinstance(s, n.Store) and s.at.buffer.name in candidates and s.at.buffer.name in current:
+            elif isinstance(s, n.Store) and s.at.buffer.name in begun:
                 self._bind(s, s.at.buffer, s.value, current, first, out)
             else:
                 out.append(self._inner(s))
         return tuple(out)
 
     def _bind(
-        self, s: n.Alloc | n.Store, buffer: n.Buffer, value: n.Expr, current: dict[str, n.Expr | None], first: set[str], out: list[n.Stmt]
+        self, s: n.Alloc | n.Store, buffer: n.Buffer, value: n.Expr, current: dict[str, n.Expr], first: set[str], out: list[n.Stmt]
     ) -> None:
         target = n.Load(n.Region(buffer)).type
         if value.type != target:
@@ -161,23 +166,22 @@ class _Promotion:
                 return s
 
 
-def _set_first(alloc: n.Alloc, body: n.Block) -> bool:
-    """Whether what first names a buffer writes all of it: what is read before is whatever stood there, and needs the buffer."""
+def _set_first(alloc: n.Alloc, named: list[n.Stmt]) -> bool:
+    """Whether what first names a buffer, of all that does in a block, writes all of it: what is read before is whatever stood there, and needs the buffer."""
     name = alloc.buffer.name
-    named = (s for s in body if s is not alloc and not (isinstance(s, n.Alloc) and s.buffer.name == name) and name in buffers_named(s))
-    first = next(named, None)
+    first = next((s for s in named if not (isinstance(s, n.Alloc) and s.buffer.name == name)), None)
     return first is None or (isinstance(first, n.Store) and first.at.buffer.name == name and name not in buffers_named(first.value))
 
 
-def _substituted(s: n.Stmt, values: dict[str, n.Expr]) -> n.Stmt:
-    if not values:
+def _substituted(s: n.Stmt, values: Mapping[str, n.Expr]) -> n.Stmt:
+    if values.keys().isdisjoint(buffers_named(s)):
         return s
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         buffer = reads_whole(new)
         return values[buffer.name] if buffer is not None and buffer.name in values else new
 
-    result: n.Stmt = transform(s, leave)
+    result: n.Stmt = transform(s, leave, lambda x: not values.keys().isdisjoint(buffers_named(x)))
     return result
 
 

@@ -43,11 +43,14 @@ class Team:
 
 def is_term(v: n.Attr, metas: Container[str]) -> bool:
     """Whether an option is worked out from metas: the name of one, or a term in functional notation."""
-    return isinstance(v, str) and bool(v) and all(x in metas or x in _OF_TERMS for x in (t.removeprefix("%") for t in re.findall(r"%?[^\W\d][\w.]*", v)))
+    if not isinstance(v, str) or not v:
+        return False
+    words = re.findall(r"%?[^\W\d][\w.]*", re.sub(r"\bis\(([^,()]+),[^,()]*\)", r"is(\1)", v))  # without the texts that metas are compared with
+    return all(x in metas or x in _OF_TERMS for x in (w.removeprefix("%") for w in words))
 
 
 _OF_TERMS = frozenset({"select", "is", "true", "false", "not", "and", "or", "eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "floordiv", "mod",
-                       "min", "max", "ceildiv", "dtype_is"})
+                       "min", "max", "ceildiv", "dtype_is", "None"})
 
 
 def same_type(a: Type, b: Type) -> bool:

@@ -34,7 +34,8 @@ class Spent:
 
 @dataclass
 class Counted:
-    """A forecaster that counts what it costs, for a search to charge to its budget. `note` says why it is not the one that was hoped for."""
+    """A forecaster that counts what it costs, for a search to charge to its budget: processor time, which others on the machine do not lengthen, or what passes
+    where it `waits` for another machine. `note` says why it is not the one that was hoped for."""
 
     of: Forecaster
     note: str = ""
@@ -48,12 +49,13 @@ class Counted:
     def __call__(self, pair: Pair) -> Forecast:
         """Its forecast, charged. Raises KirError KIR-E007 for sizes that are no launch, KIR-E009 for programs that do not take the same ones."""
         comparable(pair)
-        began = time.perf_counter()
+        clock = time.perf_counter if getattr(self.of, "waits", False) else time.thread_time
+        began = clock()
         try:
             found = self.of(pair)
         finally:
             self.spent.forecasts += 1
-            self.spent.seconds += time.perf_counter() - began
+            self.spent.seconds += clock() - began
             self.spent.dollars = float(getattr(self.of, "dollars", 0.0))
         return found
 

@@ -59,11 +59,13 @@ in which the eight add up to 1 and p lies between 0 and 1.
 
 @dataclass
 class Language:
-    """A forecaster over a provider. What it costs is set aside on the meter before each call and settled after it; `dollars` is the sum."""
+    """A forecaster over a provider. What it costs is set aside on the meter before each call and settled after it; `dollars` is the sum. Another machine does
+    the work, for which it `waits`."""
 
     provider: CarrierProvider
     meter: Meter = field(default_factory=lambda: Meter("forecasts"))
     name: str = "language"
+    waits: bool = True
 
     @classmethod
     def of_settings(cls, file: Path | None = None, fresh: bool = False) -> Language:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -37,6 +38,8 @@ class DeviceMeasurer:
     """What the whole gate said at `judged`, by the hash of the program: measurers of several shapes may have it in common."""
     shared: Shared | None = None
     """What the gates of one search have in common; the winner's stands alone."""
+    spent: dict[str, float] = field(default_factory=dict)
+    """Seconds of all gates by their stages, compiling side by side before them (`prepare`), and the whole gates of winners (`winner`)."""
 
     @property
     def device(self) -> str:
@@ -47,13 +50,14 @@ class DeviceMeasurer:
         """Compile side by side what the gate will ask for; what does not compile is left to the gate to refuse."""
         from kir.surface import backend
 
-        by = backend(self.surface)
+        by, begun = backend(self.surface), time.perf_counter()
         texts = []
         for c in candidates:
             with contextlib.suppress(KirError):
                 texts.append(by.launched_with(by.emit(c.program), self.shape.sizes))
         with contextlib.suppress(KirError):
             self.gpu.compiled(by, texts)
+        self._took("prepare", time.perf_counter() - begun)
 
     def measure(self, candidate: Candidate) -> Measured:
         """The gate's word: correctness at secret shapes, then time at the shape."""
@@ -61,18 +65,28 @@ class DeviceMeasurer:
 
         options = Options(shapes=(self.shape.name,), panel=False, sanitize=False, budget=self.budget, interpret=False, replay=self.judged is None,
                           shared=self.shared, reuse=self.shared is not None)
-        return told(gate_gpu(self.gpu, candidate.program, self.problem, self.surface, options=options), self.shape)
+        verdict = gate_gpu(self.gpu, candidate.program, self.problem, self.surface, options=options)
+        for stage, seconds in (verdict.device.seconds if verdict.device else {}).items():
+            self._took(stage, seconds)
+        return told(verdict, self.shape)
 
     def gated(self, candidate: Candidate) -> Verdict:
         """The whole gate for the winner: interpreter, compute-sanitizer, panel of references; at `judged`, where it is given, without the panel."""
         from kir.gate.gpu import Options, gate_gpu
 
-        if self.judged is None:
-            return gate_gpu(self.gpu, candidate.program, self.problem, self.surface, options=Options(shapes=(self.shape.name,)))
-        if candidate.key not in self.verdicts:
-            options = Options(shapes=(self.judged.name,), panel=False)
-            self.verdicts[candidate.key] = gate_gpu(self.gpu, candidate.program, with_shape(self.problem, self.judged), self.surface, options=options)
-        return self.verdicts[candidate.key]
+        begun = time.perf_counter()
+        try:
+            if self.judged is None:
+                return gate_gpu(self.gpu, candidate.program, self.problem, self.surface, options=Options(shapes=(self.shape.name,)))
+            if candidate.key not in self.verdicts:
+                options = Options(shapes=(self.judged.name,), panel=False)
+                self.verdicts[candidate.key] = gate_gpu(self.gpu, candidate.program, with_shape(self.problem, self.judged), self.surface, options=options)
+            return self.verdicts[candidate.key]
+        finally:
+            self._took("winner", time.perf_counter() - begun)
+
+    def _took(self, stage: str, seconds: float) -> None:
+        self.spent[stage] = self.spent.get(stage, 0.0) + seconds
 
 
 def told(verdict: Verdict, shape: Shape) -> Measured:

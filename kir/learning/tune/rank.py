@@ -19,6 +19,9 @@ from kir.problem import Problem, Shape
 from kir.rewrite import Context, Pipeline, Step, Trace, run
 from kir.rewrite.guard import with_otherwise
 
+MOST_FORECAST = 32
+"""Candidates that a forecaster is asked about, those that the cost model has fastest: more than a search measures, and of a large space a part."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -181,19 +184,22 @@ def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: i
             out("the same program as another point", point)
             continue
         found[one.key] = one
-    order = sorted(_forecast(list(found.values()), shape, target, space.surface, ask), key=lambda c: c.seconds)
+    order = sorted(_forecast(sorted(found.values(), key=lambda c: c.seconds), shape, target, space.surface, ask), key=lambda c: c.seconds)
     for late in order[most:] if most is not None else ():
         out(f"modelled slower than the first {most}", late.point)
     return order[:most], Pruned(reasons, first)
 
 
 def _forecast(candidates: list[Candidate], shape: Shape, target: Target, surface: str, ask: Forecaster | None) -> list[Candidate]:
-    """Candidates with seconds by which they stand as a forecaster orders them; the first keeps the cost model's."""
-    if ask is None or len(candidates) < 2 or not math.isfinite(candidates[0].seconds):
+    """Candidates, the fastest first, with seconds by which the first `MOST_FORECAST` of them stand as a forecaster orders them; the first keeps
+    the cost model's, and those that nothing was asked about stand behind."""
+    near, far = candidates[:MOST_FORECAST], candidates[MOST_FORECAST:]
+    if ask is None or len(near) < 2 or not math.isfinite(near[0].seconds):
         return candidates
-    found = in_order([c.program for c in candidates], shape.sizes, target, ask, surface)
-    return [replace(c, seconds=candidates[0].seconds * math.exp(found[0][0] - worth), forecast=seen) for c,
-            (worth, seen) in zip(candidates, found, strict=True)]
+    found = in_order([c.program for c in near], shape.sizes, target, ask, surface)
+    asked = [replace(c, seconds=near[0].seconds * math.exp(found[0][0] - worth), forecast=seen) for c, (worth, seen) in zip(near, found, strict=True)]
+    last = max(c.seconds for c in asked)
+    return [*asked, *(replace(c, seconds=max(c.seconds, last)) for c in far)]
 
 
 def _illegal(program: Program, problem: Problem, shape: Shape, target: Target) -> str:

@@ -17,6 +17,8 @@ from kir.learning.tune.rank import Candidate, similarity
 
 ALIKE = 0.03
 """Candidates whose estimates differ by less than this are told apart by novelty."""
+FAR, APART = 3.0, 4
+"""How many times slower than the fastest a candidate may be estimated that is measured because it is unlike all others: one of so many at a time."""
 SHARPNESS = 4.0
 """How much faster the weight of a measured point falls than its similarity."""
 
@@ -113,7 +115,8 @@ def _known(log: Log, subject: Mapping[str, Any]) -> dict[str, Measured]:
 
 
 def _next(left: Sequence[Candidate], taken: Sequence[tuple[Candidate, Measured]], count: int) -> list[Candidate]:
-    """The candidates that seem fastest now."""
+    """The candidates that seem fastest now; of `APART` and more, once some are measured, the last one is that which is least like all of them, for where the
+    model is wrong about something that all of the fastest have in common nothing that is like them says so."""
     names = list(left[0].point)
     seen = [(c.point, math.log(m.seconds / c.seconds)) for c, m in taken if m.accepted and math.isfinite(c.seconds) and m.seconds > 0]
     refused = [c.point for c, m in taken if not m.accepted]
@@ -131,6 +134,11 @@ def _next(left: Sequence[Candidate], taken: Sequence[tuple[Candidate, Measured]]
     while len(chosen) < count and len(chosen) < len(left):
         rest = [c for c in left if not any(c is x for x in chosen)]
         best = min(estimates[id(c)] for c in rest)
+        if taken and len(chosen) == APART - 1 and math.isfinite(best):
+            near = [c for c in rest if estimates[id(c)] <= FAR * best]
+            chosen.append(min(near, key=lambda c: (max(similarity(c.point, p, names) for p in points), estimates[id(c)])))
+            points.append(chosen[-1].point)
+            continue
         alike = [c for c in rest if estimates[id(c)] <= best * (1 + ALIKE)] or rest
         pick = min(alike, key=lambda c: (max((similarity(c.point, p, names) for p in refused), default=0.0) > 0.9,
                                          max((similarity(c.point, p, names) for p in points), default=0.0)))

@@ -119,7 +119,7 @@ def _eval(state: State, s: n.Eval) -> None:
         return
     if c.of is None and c.fn == "barrier":
         return
-    if c.of is None and c.fn == "prefetch":
+    if c.of is None and c.fn in ("prefetch", "register_fence"):
         return
     if c.of is None and c.fn in ("assume", "assertion") and any(isinstance(a.type, TileType) for a in c.args if isinstance(a, n.Expr)):
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 
@@ -79,7 +80,7 @@ def read_asm(text: str, operands: Sequence[AsmOperand], fresh: Callable[[str], s
     for number, o in enumerate(operands):
         if o.value is not None:
             r.registers[number] = [(None, o.value)]
-    items = list(form.items)
+    items = _without_policies(form.items)
     while items:
         _step(r, items)
     outputs = [_output(r, number, o) for number, o in enumerate(operands) if o.is_output]
@@ -87,6 +88,21 @@ def read_asm(text: str, operands: Sequence[AsmOperand], fresh: Callable[[str], s
     left = iter(values)
     addresses = tuple(o if isinstance(o, Pointer) else None for o in outputs)
     return Meaning(steps, tuple(next(left) if isinstance(o, n.Expr) else None for o in outputs), addresses)
+
+
+def _without_policies(items: Sequence[Instruction | Label]) -> list[Instruction | Label]:
+    """The items without L2 policies that a statement makes in registers of its own, for accesses of its own alone: they say nothing of values."""
+    policies = [i for i in items if isinstance(i, Instruction) and i.parts[0] == "createpolicy" and i.guard is None and i.operands]
+    names = {i.operands[0] for i in policies if isinstance(i.operands[0], Name) and not i.operands[0].special}
+    out: list[Instruction | Label] = []
+    for i in items:
+        if isinstance(i, Instruction) and i in policies and i.operands[0] in names:
+            continue
+        if isinstance(i, Instruction) and "L2::cache_hint" in i.parts and i.operands and i.operands[-1] in names:
+            i = replace(i, parts=tuple(p for p in i.parts if p != "L2::cache_hint"), operands=i.operands[:-1])
+        out.append(i)
+    left = [str(o) for i in out if isinstance(i, Instruction) for o in i.operands]
+    return list(items) if any(f"name='{name.name}'" in o for name in names for o in left) else out
 
 
 def _output(r: Reader, number: int, o: AsmOperand) -> n.Expr | Pointer | None:

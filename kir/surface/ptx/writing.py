@@ -61,6 +61,8 @@ def spelled(fn: str, operands: tuple[DType, ...], attrs: Mapping[str, n.Attr]) -
             return Ptx(f"bfe.{signed}", first, operands, plain)
         case "bit_insert":
             return Ptx("bfi.b32", first, operands, (1, 0, 2, 3))
+        case "nth_bit":
+            return Ptx("fns.b32", first, operands, plain)
         case "funnel_left" | "funnel_right":
             return Ptx(f"shf.{fn[7]}.{'clamp' if attrs.get('clamp') else 'wrap'}.b32", first, operands, plain)
         case "dp4a":

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kir.analysis.normal.normal_form import normalize
+from kir.analysis.target.legalize import legalize
 from kir.backends.tilelang.compile import translate
 from kir.backends.tilelang.form.form import form
 from kir.frontends.tilelang.teams.declaration_cleanup import with_conditions, with_quotients
@@ -89,6 +90,19 @@ kernel main grid (i: 1) threads 384
 def test_arrivals_that_threads_cannot_say_are_refused(tilelang: Backend, count: str, size: str, more: str, why: str) -> None:
     refused = tilelang.accepts(parse_program(ROLES.format(count=count, bytes=size, more=more), "p.kir"))
     assert [d.id for d in refused] == ["KIR-B303"] and why in refused[0].message
+
+
+@pytest.mark.parametrize(("options", "grows"), [("", False), (" {min_ctas=2}", True), (" {min_ctas=many}", None)])
+def test_what_a_role_asks_for_is_more_or_less_than_a_thread_is_launched_with(tilelang: Backend, options: str, grows: bool | None) -> None:
+    """168 registers where a CTA has the multiprocessor for itself, 80 where two share it; CUDA says so in other words."""
+    text = ROLES.format(count=1, bytes=8192, more="").replace("threads 384", f"threads 384{options}")
+    p = parse_program(text.replace("warps 4..12", "warps 4..12 registers 104").replace("warps 0..4", "warps 0..4 registers 24"), "p.kir")
+    legal = [d for d in legalize(p, target("sm_90a").architecture) if d.id == "KIR-V036"]
+    if grows is None:
+        assert "no number" in legal[0].message and "KIR-B304" in [d.id for d in tilelang.accepts(p)]
+        return
+    assert not legal and f"T.set_max_nreg(104, {int(grows)})" in tilelang.emit(p).text
+    assert f"set_registers_{'up' if grows else 'down'}<104>" in backend("cuda").emit(p).text
 
 
 def test_a_loop_that_may_not_run_says_when_it_does(tilelang: Backend, tmp_path: Path) -> None:

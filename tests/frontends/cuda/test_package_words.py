@@ -128,6 +128,34 @@ def test_a_class_of_the_project_that_has_what_a_kernel_asks_is_guessed(tmp_path:
     assert made["state"] == "equal" and made["kernel"].startswith("k<Params<half, ") and "template arguments" in made["guessed"]
 
 
+TRAITS = """#pragma once
+struct Plain { static constexpr bool soft = true; __device__ float scaled(float v) const { return v; } __device__ float moved(float v) const { return v; } };
+template <bool ON> struct Scaling : Plain {
+  float by;
+  template <typename P> __device__ Scaling(const P& p, int at) : by(p.by) {}
+  __device__ float scaled(float v) const { return v * by; }
+};
+struct Given { float* rows; float by; };
+template <int WIDTH, typename D_, typename Way_> struct Traits { using D = D_; using Way = Way_; static constexpr int N = WIDTH; };
+"""
+WAY = """template <typename K, typename P> __global__ void k(const P p) {
+  using Way = typename K::Way;
+  Way way(p, blockIdx.x);
+  typename K::D v = p.rows[threadIdx.x];
+  if (Way::soft) p.rows[threadIdx.x * K::N] = way.moved(way.scaled(v)) + p.by;
+}
+"""
+
+
+def test_a_class_that_is_guessed_takes_a_class_for_what_it_hands_on(tmp_path: Path) -> None:
+    """`Plain` has all that is asked of the way but a constructor."""
+    (tmp_path / "setup.py").touch()
+    (tmp_path / "traits.cuh").write_text(TRAITS)
+    (tmp_path / "k.cuh").write_text(WAY)
+    (made,) = examine(tmp_path / "k.cuh", frozenset(), lambda name: None)
+    assert made["state"] == "equal" and "Traits<1, half, Scaling<false>>, Given>" in made["kernel"] and "template arguments" in made["guessed"]
+
+
 def _alone(tmp_path: Path, header: Path) -> Path:
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / header.name).write_text(header.read_text())
@@ -214,6 +242,44 @@ def test_a_loop_over_a_thousand_elements_is_not_written_out_and_is_read_back(tmp
     assert "#pragma unroll 4\n  for (int e_1_ = 0; e_1_ < 64; ++e_1_) {\n    #pragma unroll\n" in backend("cuda").emit(parse_program(SQUARE)).text
 
 
+ASYNC = """__device__ inline void fill(void* to, const void* from, bool there) {
+  unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  int bytes = there ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(16), "r"(bytes));
+}
+__global__ void k(const half* x, half* y, int n) {
+  __shared__ alignas(16) half s[512];
+  const int t = threadIdx.x;
+  fill(s + t * 8, x + t * 8, t < n);
+  asm volatile("cp.async.commit_group;");
+  asm volatile("cp.async.wait_group 0;");
+  __syncthreads();
+  y[t] = s[511 - t];
+}
+void go(const half* x, half* y, int n) { k<<<1, 64>>>(x, y, n); }
+"""
+COPY = """kir 1
+program k
+  size n: i32
+  in x: f16[512]
+  out y: f16[512]
+kernel k grid (b: 1) threads 64
+  shared s: f16[512]
+  for t in 0..64 parallel thread
+    copy load(x[t * 8 +: 8] where t < n else {other}) -> s[t * 8 +: 8] via cp_async
+    y[t] = s[511 - t]
+"""
+
+
+def test_copies_that_zeros_stand_in_for_under_one_condition_are_written_back(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(ASYNC)
+    assert [r["state"] for r in examine(tmp_path / "k.cu", frozenset(), lambda label: None)] == ["equal"]
+    backend("cuda").emit(parse_program(COPY.format(other="0.0")))
+    for other_than_zero in ("1.0", "-0.0"):
+        with pytest.raises(KirError, match="fills with zeros what it does not copy"):
+            backend("cuda").emit(parse_program(COPY.format(other=other_than_zero)))
+
+
 def test_a_pool_that_ends_before_its_arrays_is_refused_by_its_size(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("__global__ void k(const float* x, float* y) {\n  extern __shared__ unsigned char pool[];\n"
                                    "  float* a = (float*)pool;\n  float* b = (float*)(pool + 4096);\n  a[threadIdx.x] = x[threadIdx.x];\n"
@@ -247,7 +313,36 @@ struct Derived : Base<Derived> {};
 typedef vec<2, float, plain> float_2;
 __device__ float_2 graded(const float_2& a) { float_2 b; for (int i = 0; i < 2; ++i) b[i] = a[i] * (i + 1); return b; }
 """
+VECTOR += """
+template <typename T> struct two {
+  T x, y;
+  __device__ two(T a, T b) : x(a), y(b) {}
+  template <typename U> __device__ two(two<U> const& o) : x(static_cast<T>(o.x)), y(static_cast<T>(o.y)) {}
+};
+template <typename T> struct strict {
+  T x;
+  template <typename U> __device__ explicit strict(two<U> const& o) : x(static_cast<T>(o.x)) {}
+};
+__device__ float total(two<float> const& v) { return v.x + v.y; }
+__device__ float more(two<float> v) { v.x += 1; return v.x + v.y; }
+__device__ float into(two<float>& v) { return v.x; }
+__device__ float asked(strict<float> v) { return v.x; }
+template <typename T, typename = void> struct Kept;
+template <typename T> struct Never;
+struct Boxed { const float* at; __device__ Boxed(const float* p) : at(p) {} };
+template <typename T> struct __CUDA_ALIGN__(8) Kept<T, std::enable_if_t<std::is_same_v<T, float> || std::is_same_v<T, half>>> {
+  const T* at;
+  template <typename P> __device__ Kept<T, std::enable_if_t<std::is_same_v<T, float> || std::is_same_v<T, half>>>(P const& p) : at(p.at) {}
+  __device__ T of(int k) const { return at[k]; }
+};
+__device__ int place(const dim3 tid = threadIdx, int more = 0) { return tid.x + tid.y * 64 + more - (tid.z - tid.z) - (more ? tid.y * 64 : 0); }
+"""
 TAKE = "__device__ void take(float** a, int** b) {\n  __shared__ float s[64];\n  __shared__ int i[64];\n  *a = s;\n  *b = i;\n}\n"
+_A = (np.arange(64, dtype=np.uint32) * np.uint32(0x01FDFB81)).view(np.uint8).reshape(64, 4)
+_B = np.full(64, 0x7F80FF01, np.uint32).view(np.uint8).reshape(64, 4)
+_PAIRS = [(each.astype(np.int32), other.astype(np.int32)) for each, other in ((_A, _B), (_A.view(np.int8), _B.view(np.int8)))]
+FOURS = [w.astype(np.uint8).view(np.uint32).reshape(-1) for (a, b), (c, d) in [_PAIRS] for w in (
+    a + b, a - b, (c + d).clip(-128, 127), (c - d).clip(-128, 127), (a + b).clip(0, 255), (a - b).clip(0, 255))]
 MORE = {
     "pointers that a function sets": (
         "  float* a = nullptr;\n  int* b = nullptr;\n  take(&a, &b);\n  a[t] = x[t];\n  b[t] = t;\n  __syncthreads();\n  y[t] = a[63 - t] + b[63 - t];\n",
@@ -261,6 +356,16 @@ MORE = {
     "a class whose base names it": ("  Derived d;\n  d.n = x[t];\n  y[t] = d.twice();\n", 2 * X[0]),
     "members that a counter chooses": (
         "  float_2 a(x[t], x[t + 64]);\n  float_2 b = graded(a);\n  y[t] = b.x - b.y;\n", X[0] - 2 * X[1]),
+    "a constructor that converts an argument": ("  two<double> d(x[t], x[t + 64]);\n  y[t] = total(d) + more(d);\n", 2 * (X[0] + X[1]) + 1),
+    "classes that are only declared, and conditions, as arguments": (
+        "  Boxed b(x + 64);\n  using K = std::conditional_t<sizeof(x[0]) == 4, Kept<float>, Never<float>>;\n  K k(b);\n  y[t] = k.of(t);\n", X[1]),
+    "the numbers of a thread, handed on": ("  y[t] = x[place()] + x[place(threadIdx)] + x[place(blockDim, 1)];\n", 2 * X[0] + ONE[65]),
+    "a product that looks like a cast": ("  int a = t, b = 2, c = 3;\n  const float* p = x + (a * (b - 1)) * (c - 2);\n  y[t] = *p;\n", X[0]),
+    "sums and differences of four bytes": (
+        "  unsigned a = t * 0x01fdfb81u, b = 0x7f80ff01u;\n"
+        "  unsigned s[6] = {__vadd4(a, b), __vsub4(a, b), __vaddss4(a, b), __vsubss4(a, b), __vaddus4(a, b), __vsubus4(a, b)};\n"
+        "  float all = 0;\n  for (int k = 0; k < 6; ++k) all += float(s[k] & 0xffffu) * (k + 1) - float(s[k] >> 16);\n"
+        "  y[t] = all;\n", sum((w & 0xFFFF).astype(np.float32) * (k + 1) - (w >> 16).astype(np.float32) for k, w in enumerate(FOURS))),
     "a loop that counts on, with loops inside that go on": (
         "  float s = 0;\n  int i = 0;\n  if (t > 3) i = 2;\n  for (; i < 4; i++) {\n    for (int j = 0; j < 2; j++) {\n      if (x[j] > 5.f) continue;\n\n"
         "      s += x[i * 64 + t];\n    }\n  }\n  y[t] = s;\n",
@@ -284,6 +389,9 @@ def test_forms_of_libraries_of_vectors(tmp_path: Path, what: str) -> None:
 
 @pytest.mark.parametrize(("body", "reason"), [
     ("  float* a = nullptr;\n  float* b = nullptr;\n  int* c = nullptr;\n  float** h = &a;\n  h = &b;\n  take(h, &c);\n  y[t] = a[t];\n", "no place"),
+    ("  two<double> d(x[t], x[t]);\n  y[t] = into(d);\n", "which no definition fits"),
+    ("  two<double> d(x[t], x[t]);\n  y[t] = asked(d);\n", "which no definition fits"),
+    ("  Never<float> k(x);\n  y[t] = k.of(t);\n", "the class 'Never', which is only declared"),
     ("  float_2 a(float u, float v);\n  y[t] = a.x;\n", "the declaration of a function inside a function"),
     ("  float_2 a(x[t], x[t]);\n  float_2 b;\n  for (int i = 0; i < (int)x[0]; ++i) b[i] = a[i];\n  y[t] = b.x;\n", "no place"),
 ])

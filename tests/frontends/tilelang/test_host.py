@@ -105,7 +105,7 @@ def test_objects_run_their_init_and_inherit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "value", "before", "reason"),
     [
-        ("p = [1]\nif flag:\n    p.append(4)", "len(p)", "", "what is changed differently where a condition"),
+        ("p = [1]\nif flag:\n    p.append(4)\nunread(p)", "len(p)", "from elsewhere import unread\n", "what 'unread(p)' does to it"),
         ("c = 0\ndef up():\n    nonlocal c\n    c += 1\nup()", "c", "", "'c', which a function inside binds"),
         ("pass", "len(X)", "X = []\nX.append(3)\n", "'X', which statements of its module change"),
         ("p = [1]\nunread(p)", "p[0]", "from elsewhere import unread\n", "what 'unread(p)' does to it"),
@@ -115,6 +115,20 @@ def test_objects_run_their_init_and_inherit(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_followed_is_never_a_value(tmp_path: Path, host: str, value: str, before: str, reason: str) -> None:
     assert any(reason in x for x in left_open(tmp_path, source(host, value, before)))
+
+
+@pytest.mark.parametrize(
+    ("host", "value", "held", "lacks"),
+    [
+        ("p = [1]\nif flag:\n    p.append(4)", "len(p)", 2, 1),
+        ("d = {'a': 1}\nif flag:\n    d['b'] = 7\nm = sum(d.values())", "m", 8, 1),
+        ("p = [1]\nif flag:\n    p.append(4)\nelse:\n    p.clear()\nif k > 2:\n    p.append(5)", "sum(p) * 10 + len(p)", 103, 51),
+    ],
+)
+def test_what_the_ways_of_a_branch_change_unlike_is_what_either_made_it(tmp_path: Path, host: str, value: str, held: int, lacks: int) -> None:
+    text = source(host, value)
+    assert left_open(tmp_path, text) == []
+    assert [added(tmp_path, text, {"flag": x}) for x in (True, False)] == [held, lacks]
 
 
 def test_what_both_ways_change_alike_is_a_choice(tmp_path: Path) -> None:

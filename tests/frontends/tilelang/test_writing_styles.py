@@ -320,9 +320,10 @@ def test_a_barrier_of_the_grid_ends_one_kernel_and_begins_the_next(tmp_path: Pat
     assert same_program(generic, again(tmp_path, generic))
 
 
-def test_a_barrier_of_the_grid_across_which_something_lives_is_kept_as_text(tmp_path: Path) -> None:
-    file = written(tmp_path, GRID.replace("whole = 0.0", "whole = total[0]"))
-    assert opaque(read(file)) == ["a barrier of the whole grid, across which 'total' lives"]
+def test_a_barrier_of_the_grid_across_which_something_lives_stays_in_its_kernel(tmp_path: Path) -> None:
+    program = read(written(tmp_path, GRID.replace("whole = 0.0", "whole = total[0]")))
+    assert opaque(program) == [] and len(program.kernels) == 1 and "  grid_barrier()" in program_text(program)
+    assert same_program(program, again(tmp_path, program))
 
 
 HINTS = """
@@ -554,9 +555,9 @@ def test_functions_of_cuda_source_that_are_one_asm_are_read_and_written(tmp_path
     text = backend("tilelang").emit(program).text
     assert "T.import_source(" in text and "kir_prefetch_l2" in text and '"__expf"' in text and "scale[()]" in text
     assert same_program(program, TileLangFrontend().parse_text(tmp_path / "again.py", text, "kernel"))
-    for old, new, why in (("    return 0;", "    for (;;) {}", "CUDA source that is put in front"), ("prefetch.global.L2 [%0]", "bra NEXT", "inline asm"),
-                          (': : "l"(__cvta', ': "=r"(out) : "l"(__cvta', "CUDA source that is put in front"),
-                          ('"ahead", T', '"other", T', "a function of CUDA source")):
+    for old, new, why in (("    return 0;", "    for (;;) {}", "ends without a result"), ("prefetch.global.L2 [%0]", "bra NEXT", "inline PTX: 'bra'"),
+                          (': : "l"(__cvta', ': "=r"(out) : "l"(__cvta', "'out', which is not declared"),
+                          ('"ahead", T', '"other", T', "'other', which is not declared")):
         assert any(why in reason for reason in opaque(read(written(tmp_path, HINTED.replace(old, new))))), new
 
 

@@ -149,3 +149,22 @@ def test_pairs_of_halves_to_four_bits_and_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(out["y_ptr"][:3], [0x20, 0xf7, 0xb1])
     text = written_back(tmp_path, FOUR_BITS)
     assert "e2m1x2.f16x2" in text and "f16x2.e2m1x2" in text
+
+
+NTH = """
+@triton.jit
+def following(bits, n):
+    return tl.inline_asm_elementwise("fns.b32 $0, $1, 0, $2;", "=r,r,r", [bits, n + 1], dtype=tl.int32, is_pure=True, pack=1)
+
+@triton.jit
+def kernel(x, y, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(y + at, following(tl.load(x + at), at))
+"""
+
+
+def test_the_nth_bit_that_is_set(tmp_path: Path) -> None:
+    words = np.array([0b1011, 0b1010, 0b10111, 1], np.int32)
+    out = execute(tmp_path, NTH, {"x": words, "y": np.zeros(4, np.int32)}, metas={"B": 4})
+    assert out["y"].tolist() == [0, 3, 2, -1]
+    assert "fns.b32" in written_back(tmp_path, NTH)

@@ -54,6 +54,7 @@ CASES: dict[str, list[str]] = {
     "lop3": [elementwise("lop3($a, $b, $c, lut=202)", U, U, U)],
     "bit_extract": [elementwise("bit_extract($a, $b, $c)", S, S, S), elementwise("bit_extract($a, $b, $c)", U, U, U)],
     "bit_insert": [elementwise("bit_insert($a, $b, $c, $d)", U, U, U, U)],
+    "nth_bit": [elementwise("nth_bit($a, $b, $c)", U, U, U)],
     "funnel_left": [elementwise("funnel_left($a, $b, $c)", U, U, U), elementwise("funnel_left($a, $b, $c, clamp=true)", U, U, U)],
     "funnel_right": [elementwise("funnel_right($a, $b, $c)", U, U, U), elementwise("funnel_right($a, $b, $c, clamp=true)", U, U, U)],
     "dp4a": [elementwise("dp4a($a, $b, $c)", S, S, S, result=S), elementwise("dp4a($a, $b, $c)", U, U, U, result=U)],

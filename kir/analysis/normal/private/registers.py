@@ -13,8 +13,9 @@ from dataclasses import replace
 from kir.analysis.elements import NotElementwise, element, tile
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.rebuild.localize import positions
 from kir.ir.types import I32, I64, shape_of
-from kir.ir.visit import transform, updated, walk
+from kir.ir.visit import buffers_named, transform, updated, walk
 
 
 def in_turn(k: n.Kernel) -> n.Kernel:
@@ -87,23 +88,29 @@ def _without_units(item: n.Stmt, one: Mapping[str, n.Buffer]) -> n.Stmt:
 
 def begun(block: n.Block, names: frozenset[str]) -> n.Block:
     """The block with registers that a statement of the same block gives their first value declared there, or where they are if that is a constant."""
-    out = tuple(_below(s, lambda inner: begun(inner, names)) for s in block)
-    for alloc in (s for s in out if isinstance(s, n.Alloc) and s.init is None and s.buffer.name in names):
-        first = next((s for s in out if s is not alloc and _uses(s, alloc.buffer)), None)
-        if isinstance(first, n.Store) and first.at == n.Region(alloc.buffer) and first.mask is None and not _uses(first.value, alloc.buffer):
-            here, gone = (alloc, first) if isinstance(first.value, n.Const) else (first, alloc)
-            out = tuple(replace(alloc, init=first.value) if s is here else s for s in out if s is not gone)
-    return out
+    out: list[n.Stmt | None] = [_below(s, lambda inner: begun(inner, names)) for s in block]
+    where = positions(block)
+    for k, alloc in enumerate(block):
+        if not (isinstance(alloc, n.Alloc) and alloc.init is None and alloc.buffer.name in names):
+            continue
+        at = next((j for j in where[alloc.buffer.name] if j != k and (user := out[j]) is not None and _uses(user, alloc.buffer)), None)
+        first = None if at is None else out[at]
+        if at is not None and isinstance(first, n.Store) and first.at == n.Region(alloc.buffer) and first.mask is None and not _uses(
+                first.value, alloc.buffer):
+            here, gone = (k, at) if isinstance(first.value, n.Const) else (at, k)
+            out[here], out[gone] = replace(alloc, init=first.value), None
+    return tuple(s for s in out if s is not None)
 
 
 def _block(block: n.Block) -> n.Block:
     inner = tuple(_below(s, _block) for s in block)
     own = [s.buffer for s in inner if isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape]
+    names = {x.name for x in own}
     for b in own:
         if b.dtype in (I32, I64):
             inner = _from_its_start(inner, b)
             inner = tuple(_at_its_end(s, b) if isinstance(s, n.For) else s for s in inner)
-        inner = _under_its_own_name(inner, b, {x.name for x in own})
+        inner = _under_its_own_name(inner, b, names)
     return inner
 
 
@@ -197,7 +204,7 @@ def _written(block: Iterable[n.Stmt], names: set[str]) -> bool:
 
 
 def _uses(s: n.Node, b: n.Buffer) -> bool:
-    return any(isinstance(x, n.Region) and x.buffer.name == b.name for x in walk(s))
+    return b.name in buffers_named(s) and any(isinstance(x, n.Region) and x.buffer.name == b.name for x in walk(s))
 
 
 def _from_its_start(block: n.Block, b: n.Buffer) -> n.Block:

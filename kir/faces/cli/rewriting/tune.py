@@ -78,7 +78,7 @@ def command(
     results: list[Tuned] = []
     rows: list[dict[str, Any]] = []
     shown: list[Any] = []
-    last = None
+    last, gates = None, dict[str, float]()
     ask, known = forecaster(model), dict[tuple[str, ...], Any]()
     with sharing() if on == "gpu" else nullcontext() as shared:
         for each in shapes:
@@ -92,7 +92,7 @@ def command(
                 results.append(_tuned(wanted, each, device.device.name, "modelled", best, best.seconds, len(candidates)))
             else:
                 left = left_after(budget, ask.spent)
-                name, outcome, verdict, found = _measured(space, wanted, each, candidates, left, log, cache, judged, verdicts, shared)
+                name, outcome, verdict, found = _measured(space, wanted, each, candidates, left, log, cache, judged, verdicts, shared, gates)
                 best = found[0]
                 results.append(_with_panel(_tuned(wanted, each, name, "measured", best, found[1].seconds, len(outcome.taken)), verdict))
             last = best
@@ -103,7 +103,7 @@ def command(
     files = kept(space.name, results, into) if save and not then else []
     from rich.console import Group
     data = {"subject": space.name, "problem": wanted.name, "on": on, "points": space.size, "shapes": rows,
-            "files": [str(f) for f in files], "model": ask.name, "spent": ask.spent.to_json()}
+            "files": [str(f) for f in files], "model": ask.name, "spent": ask.spent.to_json(), "gates": {k: round(v, 3) for k, v in gates.items()}}
     return Result(data, Group(*shown))
 
 
@@ -115,9 +115,11 @@ def _shapes(problem: Problem, names: list[str]) -> list[Shape]:
 
 def _measured(space: Space, problem: Problem, shape: Shape, candidates: list[Candidate], budget: int, log: Path | None,
               cache: Path | None, judged: Shape | None, verdicts: dict[str, Verdict],
-              shared: Shared) -> tuple[str, Outcome, Verdict, tuple[Candidate, Measured]]:
-    """Search on the device, then gate the winner in full, at `judged` where that is given; the next one where the gate refuses it."""
+              shared: Shared, gates: dict[str, float]) -> tuple[str, Outcome, Verdict, tuple[Candidate, Measured]]:
+    """Search on the device, then gate the winner in full, at `judged` where that is given; the next one where the gate refuses it. `gates` gathers seconds by
+    stage."""
     import sys
+    import time
 
     from kir.base.diagnostic import error
     from kir.base.store import Log
@@ -126,10 +128,12 @@ def _measured(space: Space, problem: Problem, shape: Shape, candidates: list[Can
     from kir.learning.tune.device import DeviceMeasurer, told, with_shape
 
     with Gpu.open(cache) as gpu:
-        measurer = DeviceMeasurer(gpu, with_shape(problem, shape), shape, space.surface, judged=judged, verdicts=verdicts, shared=shared)
+        measurer = DeviceMeasurer(gpu, with_shape(problem, shape), shape, space.surface, judged=judged, verdicts=verdicts, shared=shared, spent=gates)
+        begun = time.monotonic()
         about = {"subject": space.name, "problem": problem.name, "sizes": dict(shape.sizes), "surface": space.surface}
         outcome = search(candidates, measurer, budget, Log(log) if log is not None else None, about, batch=4,
-                         told=lambda c, m: print(f"  {_point(c.point)}: {_time(m.seconds) if m.accepted else m.reason}", file=sys.stderr))
+                         told=lambda c, m: print(f"  {_point(c.point)}: {_time(m.seconds) if m.accepted else m.reason} "
+                                                   f"(after {time.monotonic() - begun:.0f} s)", file=sys.stderr, flush=True))
         order = sorted((x for x in outcome.taken if x[1].accepted), key=lambda x: x[1].seconds)
         whole: dict[str, str] = {}
         for candidate, measured in order:

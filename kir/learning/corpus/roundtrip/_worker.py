@@ -1,6 +1,7 @@
 """A process that examines files: one JSON line in (a file, which part of it, and kernels to leave out), JSON lines out, flushed one by one."""
 from __future__ import annotations
 
+import gc
 import json
 import resource
 import sys
@@ -17,6 +18,7 @@ def say(**fields: object) -> None:
 
 def main(megabytes: int) -> None:
     """Serve until the parent closes the pipe."""
+    gc.set_threshold(100_000, 20, 20)  # as the command has it: trees are large and hold no cycles
     resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
     for line in sys.stdin:
         job = json.loads(line)

@@ -8,29 +8,46 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import reduce
 from hashlib import sha256
-from typing import Any
+from operator import is_
 
 from kir.analysis.branch_definitions import both_arms
 from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, canonical, rename
-from kir.ir.dtype_terms import TOKEN, join, quotient, with_float, with_int
 from kir.ir.printer import expr_text
-from kir.ir.types import DTYPES, I32, I64, DType, PointerType, TileType, TupleType, Type, dtype_of, shape_of, symbolic
+from kir.ir.types import BOOL, DTYPES, I32, I64, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, once, statements, substitute, transform, walk
+from kir.learning.corpus.roundtrip.same_values import worked_out_once
+from kir.learning.corpus.roundtrip.settled_terms import Terms
 
 
 def same_program(a: n.Program, b: n.Program) -> bool:
-    """Whether two generic programs are the same, in the sense above, or the second has zeros where the first leaves poison."""
+    """Whether two generic programs are the same, in the sense above, or the second has zeros where the first leaves poison, and keeps to the edges of tensors
+    where the first leaves them."""
     return any(_same(a, b, by_content) for by_content in (True, False))
 
 
 def _same(a: n.Program, b: n.Program, by_content: bool) -> bool:
-    one, other = settled(a, by_content), settled(b, by_content)
-    return one == other or ((filled := both_arms(a)) is not a and settled(filled, by_content) == other)
+    other, filled = settled(b, by_content), both_arms(a)
+    if settled(filled, by_content) == other or (filled is not a and settled(a, by_content) == other):  # what was written has the zeros most often
+        return True
+    return any(settled(each, by_content) == other for each in ((_clipped(a),) if filled is a else (_clipped(filled), _clipped(a))))
+
+
+def _clipped(p: n.Program) -> n.Program:
+    """The program with each element of a tensor that is read or written under no condition of its own kept to the edges of the tensor: it does the same where
+    the program is right, and leaves alone what lies outside."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, (n.Load, n.Store)) and not new.clip and new.mask is None and not new.cache and new.at.buffer.space == "global" and new.at.index and (
+                not isinstance(new.at.type, TileType)):
+            d = new.at.buffer.dtype
+            zero = build.cast(build.const(0), d) if d.is_symbolic else build.const(0 if d.is_integer else False if d.is_bool else 0.0, d)
+            return replace(new, clip=True) if isinstance(new, n.Store) else replace(new, clip=True, other=zero)
+        return new
+    made: n.Program = transform(p, leave)
+    return made
 
 
 def settled(p: n.Program, by_content: bool = True) -> n.Program:
@@ -39,19 +56,24 @@ def settled(p: n.Program, by_content: bool = True) -> n.Program:
 
 
 def _settled(p: n.Program, by_content: bool) -> n.Program:
-    terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
-    metas = tuple(sorted((replace(m, kind="dtype") if m.kind == "any" and m.default in DTYPES else m for m in p.metas if m.name not in terms.derived),
-                         key=lambda m: m.name))
+    terms = Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
+    metas = tuple(sorted((_told(m) for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
     made: n.Program = terms.program(replace(p, metas=metas))
     made = canonical(made) if by_content else made  # axes of the grid and parameters of functions by their place
     names = frozenset(m.name for m in p.metas)
-    kernels = tuple(replace(k, body=_ordered(k.body, names, by_content)) for k in made.kernels)
+    apart = not any(k == "alias" for q in made.params for k, _ in q.attrs)  # two tensors are never one memory
+    kernels = tuple(replace(k, body=_ordered(worked_out_once(_one_name(k.body), _pure, _writes) if apart else k.body, names, by_content)) for k in made.kernels)
     functions = tuple(replace(f, body=_ordered(f.body, names, by_content)) for f in made.functions)
     read = {x.at.buffer.name for k in kernels for x in walk(k) if isinstance(x, n.Load)}
     read |= {x.buffer.name for k in kernels for c in walk(k) if isinstance(c, n.Call) for x in c.args if isinstance(x, n.Region)}
     # What is read for nothing is not read.
     params = tuple(replace(q, role="out") if q.role == "inout" and q.name not in read else q for q in made.params)
     return canonical(_functions_by_use(replace(made, params=params, kernels=kernels, functions=functions)))
+
+
+def _told(m: n.Meta) -> n.Meta:
+    """A meta with the kind that its default tells, where it says none."""
+    return replace(m, kind="dtype" if m.default in DTYPES else "str") if m.kind == "any" and isinstance(m.default, str) else m
 
 
 def _widened(body: n.Block, metas: frozenset[str]) -> n.Block:
@@ -91,95 +113,6 @@ def _functions_by_use(p: n.Program) -> n.Program:
         return replace(new, name=names[new.name]) if isinstance(new, n.Function) else new
     made: n.Program = transform(p, leave)
     return made
-
-
-_OF_ONE: dict[str, Callable[[DType], DType]] = {"quotient": quotient, "with_float": with_float, "with_int": with_int}
-
-
-def _dtype(term: str) -> DType:
-    return DTYPES.get(term) or symbolic(term)
-
-
-class _Terms:
-    """Dtype terms without names of their own: a name stands for its definition, by a short digest, and joins are in order."""
-
-    def __init__(self, derived: dict[str, str]) -> None:
-        self.derived = derived
-        self._known: dict[str, str] = {}
-
-    def text(self, term: str) -> str:
-        if term in self._known:
-            return self._known[term]
-        if term in self.derived:
-            made = f"t{sha256(self.text(self.derived[term]).encode()).hexdigest()[:16]}"
-        else:
-            made = self._tree(TOKEN.findall(term))
-        self._known[term] = made
-        return made
-
-    def _tree(self, tokens: list[str]) -> str:
-        if len(tokens) == 1:
-            return self.text(tokens[0]) if tokens[0] in self.derived else tokens[0]
-        parts: list[list[str]] = [[]]
-        depth = 0
-        for token in tokens[2:-1]:
-            depth += (token == "(") - (token == ")")
-            if token == "," and depth == 0:
-                parts.append([])
-            else:
-                parts[-1].append(token)
-        inner = [self._tree(x) for x in parts if x]
-        if tokens[0] == "dtype_is":
-            inner.sort()
-        if tokens[0] == "join":
-            return reduce(join, map(_dtype, inner)).name
-        if tokens[0] in _OF_ONE and len(inner) == 1:
-            return _OF_ONE[tokens[0]](_dtype(inner[0])).name
-        return f"{tokens[0]}({','.join(inner)})"
-
-    def dtype(self, d: DType) -> DType:
-        return symbolic(self.text(d.name)) if d.is_symbolic else d
-
-    def type(self, t: Type) -> Type:
-        match t:
-            case DType():
-                return self.dtype(t)
-            case TileType():
-                return TileType(self.dtype(t.dtype), tuple(d if isinstance(d, int) else self.program(d) for d in t.shape))
-            case PointerType():
-                return PointerType(self.dtype(t.dtype), t.space)
-            case TupleType():
-                return TupleType(tuple(self.type(e) for e in t.elements))  # type: ignore[misc]  # elements stay what they are
-            case _:
-                return t
-
-    def program(self, item: Any) -> Any:
-        """Any node with its dtypes settled."""
-        def leave(old: n.Node, new: n.Node) -> n.Node:
-            match new:
-                case n.Var():
-                    return n.Var(new.name, self.type(new.of))
-                case n.Const():
-                    return n.Const(new.value, self.dtype(new.dtype))
-                case n.Cast():
-                    dtype = self.dtype(new.dtype)
-                    return new.x if dtype.is_symbolic and dtype_of(new.x.type) == dtype else replace(new, dtype=dtype)
-                case n.Buffer():
-                    return replace(new, dtype=self.dtype(new.dtype))
-                case n.Param() if isinstance(new.of, DType):
-                    return replace(new, of=self.dtype(new.of))
-                case n.Function():
-                    return replace(new, results=tuple(self.type(t) for t in new.results))
-                case n.Call(fn="dtype_is"):
-                    a, b = sorted(self.text(str(dict(new.attrs)[k])) for k in "ab")
-                    return replace(new, attrs=n.attrs(a=a, b=b))
-                case n.Call(fn="dtype_kind" | "dtype_bits"):
-                    return replace(new, attrs=n.attrs(**{**dict(new.attrs), "term": self.text(str(dict(new.attrs)["term"]))}))
-                case n.Call() if new.of is not None:
-                    return replace(new, of=self.type(new.of))
-                case _:
-                    return new
-        return transform(item, leave)
 
 
 def _folded(body: n.Block) -> n.Block:
@@ -324,7 +257,7 @@ def _handed_on(block: n.Block) -> n.Block:
         if replace(to, name=s.buffer.name) != s.buffer or any(to.name in _places(t) for t in out[i:at]):
             continue
         begun = [n.Store(n.Region(to), s.init)] if s.init is not None else []
-        out[i:at + 1] = [*begun, *(rename(t, {s.buffer.name: to.name}) for t in out[i + 1:at])]
+        out[i:at + 1] = [*begun, *(rename(t, {s.buffer.name: to.name}) if s.buffer.name in _places(t) else t for t in out[i + 1:at])]
     return tuple(out)
 
 
@@ -367,6 +300,12 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
             outcome = _known(new.cond, known) if known else None
             if outcome is not None or new.a == new.b:
                 return new.b if outcome is False else new.a
+            if known:
+                new = replace(new, cond=_rest(new.cond, known))
+            if dtype_of(new.type).is_bool and (said := _as_logic(new)) is not None:
+                return said
+            if isinstance(new.a, n.Load) and new.a.mask == new.cond and isinstance(new.b, n.Const) and new.a.other == new.b:
+                return new.a  # where it does not hold both are the same number
         if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr) and shape_of(new.type) == shape_of(
                 new.args[0].type):
             return new.args[0]
@@ -378,9 +317,18 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
         if isinstance(new, n.Cast) and new.rounding == "rn" and new.dtype.is_symbolic and isinstance(x := new.x, n.Const) and x.dtype.is_integer and (
                 not x.dtype.is_bool and I32.wrap(int(x.value)) == x.value):  # a number that is converted has no width
             return replace(new, x=n.Const(x.value, I32))
+        if isinstance(new, n.Cast) and new.dtype.is_symbolic and isinstance(new.x, n.Const) and repr(new.x.value) == "0.0":  # zero is zero in all dtypes
+            return replace(new, x=n.Const(0, I32))
         if isinstance(new, n.Region):  # a place that is a number has no width
-            return replace(new, index=tuple(n.Const(i.value, I32) if isinstance(i, n.Const) and i.dtype == I64 and I32.wrap(int(i.value)) == i.value else i
-                                            for i in new.index))
+            new = replace(new, index=tuple(n.Const(i.value, I32) if isinstance(i, n.Const) and i.dtype == I64 and I32.wrap(int(i.value)) == i.value else i
+                                           for i in new.index))
+            bare = replace(new, index=tuple(_unspread(i) for i in new.index))
+            return bare if shape_of(bare.type) == shape_of(new.type) else new
+        if isinstance(new, n.Binary) and new.op in ("and", "or") and new.type == BOOL and build.invert(new.a) == new.b:
+            return n.Const(new.op == "or", BOOL)
+        if isinstance(new, n.Binary) and new.op in ("and", "or") and new.type == BOOL and any(
+                isinstance(x, n.Const) and x.value is (new.op == "and") for x in (new.a, new.b)):
+            return new.b if isinstance(new.a, n.Const) else new.a
         if isinstance(new, n.Binary):
             return replace(new, a=_stretching(new.a, new.b), b=_stretching(new.b, new.a))
         if isinstance(new, n.Select):
@@ -404,6 +352,19 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
         else:
             out.append(transform(s, leave))
     return tuple(out)
+
+
+def _as_logic(e: n.Select) -> n.Expr | None:
+    """A choice between a condition and True or False as a conjunction or disjunction; None where an arm reads memory, which only its choice makes safe."""
+    if any(isinstance(x, n.Load) and (x.at.index or x.at.buffer.space == "global") for arm in (e.a, e.b) for x in walk(arm)):
+        return None
+    match e:
+        case n.Select(b=n.Const(value=False)):
+            return build.logical_and(e.cond, e.a)
+        case n.Select(a=n.Const(value=True)):
+            return build.logical_or(e.cond, e.b)
+        case _:
+            return None
 
 
 def _rest(cond: n.Expr, known: tuple[tuple[n.Expr, bool], ...]) -> n.Expr:
@@ -438,6 +399,11 @@ def _facts(cond: n.Expr, outcome: bool) -> tuple[tuple[n.Expr, bool], ...]:
         case n.Binary(op="and" | "or") if outcome == (cond.op == "and"):
             return (*_facts(cond.a, outcome), *_facts(cond.b, outcome))
     return ((cond, outcome),)
+
+
+def _unspread(i: n.Expr | n.Span) -> n.Expr | n.Span:
+    """An index without the broadcast that indices beside it give it."""
+    return i.args[0] if isinstance(i, n.Call) and i.fn == "broadcast" and isinstance(i.args[0], n.Expr) else i
 
 
 def _stretching(e: n.Expr, *beside: n.Expr) -> n.Expr:
@@ -522,13 +488,18 @@ def _mention(s: n.Stmt, names: frozenset[str]) -> int | None:
 
 
 def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
+    """A statement with each block in it as `fn` makes it; itself, with what is known of it, where that changes nothing."""
+    made = [fn(block) for block in blocks_of(s)]
+    if all(len(new) == len(old) and all(map(is_, new, old)) for new, old in zip(made, blocks_of(s), strict=True)):
+        return s
+    left = iter(made)
     match s:
         case n.For() | n.While():
-            return replace(s, body=fn(s.body))
+            return replace(s, body=next(left))
         case n.If():
-            return replace(s, then=fn(s.then), orelse=fn(s.orelse))
+            return replace(s, then=next(left), orelse=next(left))
         case n.Roles():
-            return replace(s, roles=tuple(replace(r, body=fn(r.body)) for r in s.roles))
+            return replace(s, roles=tuple(replace(r, body=next(left)) for r in s.roles))
         case _:
             return s
 
@@ -546,9 +517,15 @@ def _places(s: n.Stmt) -> dict[str, int]:
     """How far into a statement each name is mentioned first."""
     def found() -> dict[str, int]:
         out: dict[str, int] = {}
-        for i, x in enumerate(walk(s)):
+        inner = blocks_of(s)
+        for i, x in enumerate(walk(_with_blocks(s, lambda block: ()) if inner else s)):
             if isinstance(x, (n.Var, n.Buffer)):
                 out.setdefault(x.name, i)
+        passed = max(out.values(), default=0)
+        for within in (_places(t) for block in inner for t in block):
+            for name, i in within.items():
+                out.setdefault(name, passed + 1 + i)
+            passed += 1 + max(within.values(), default=0)
         return out
     return once(s, "_equal_places", found)
 

@@ -76,9 +76,10 @@ def examine(path: Path, skip: frozenset[str], started: Callable[[str], None], pa
             continue
         started(ref.name)
         record: Record = {"file": str(path), "kernel": ref.name, "line": ref.line, "surface": ref.surface, "role": role}
-        for label, each in _sides(reader, ref, path):
-            if f"{ref.name}{label}" not in skip:
-                yield _guarded(record | {"kernel": f"{ref.name}{label}"}, partial(_through, reader, ref, path, each))
+        for side, each in _sides(reader, ref, path):
+            label = f"{ref.name} where {side}" if side else ref.name
+            if label not in skip:
+                yield _guarded(record | {"kernel": label}, partial(_through, reader, ref, path, each, side))
     if digest(path) != before:
         yield {"file": str(path), "kernel": "", "state": "changed", "id": "KIR-C112", "message": "the file changed while it was read"}
 
@@ -89,7 +90,7 @@ def _sides(reader: Frontend, ref: KernelRef, path: Path) -> list[tuple[str, n.Pr
         found: list[tuple[str, n.Program]] = reader.sides(path, ref.name) if hasattr(reader, "sides") else []
     except Exception:  # said of the kernel when it is read
         found = []
-    return [(f" where {label}", made) for label, made in found] if len(found) > 1 else [("", found[0][1] if found else None)]
+    return found if len(found) > 1 else [("", found[0][1] if found else None)]
 
 
 def _guarded(record: Record, made: Callable[[], Record]) -> Record:
@@ -125,15 +126,28 @@ def _specializations(reader: Any, path: Path, skip: frozenset[str], started: Cal
         yield _guarded(record, partial(through, reader, each, path))
 
 
-def _through(reader: Frontend, ref: KernelRef, path: Path, program: n.Program | None = None) -> Record:
-    """What becomes of one kernel, as `program` where that is read already. `state` is how far it came: `parsed`, `clean` (nothing opaque),
-    `equal` (written and read back). What is opaque until its compile-time values are known is read under those of the first launch that its package shows."""
+def _through(reader: Frontend, ref: KernelRef, path: Path, program: n.Program | None = None, side: str = "") -> Record:
+    """What becomes of one kernel, as `program` where that is read already, of one of its sides. `state` is how far it came: `parsed`, `clean` (nothing opaque),
+    `equal` (written and read back). What is opaque until its compile-time values are known is read under those of the first launch that its package shows,
+    and where none can be followed under values that are `guessed`."""
     program = program or reader.parse(path, ref.name)
     out = as_read(program, ref.line)
     if out["state"] == "parsed" and (given := _launched(reader, ref, path)) is not None and (other := as_read(given, ref.line))["state"] == "clean":
         program, out = given, other
-    if out["state"] != "clean":
-        return out
+    if out["state"] == "clean":
+        return _back(reader, ref, path, program, out)
+    if out["state"] == "parsed" and hasattr(reader, "guessed"):
+        for given, names in reader.guessed(path, ref.name, side):
+            if (other := as_read(given, ref.line))["state"] == "clean":
+                other = _back(reader, ref, path, given, other | {"guessed": list(names)})
+                out = out if out["state"] == "clean" and other["state"] != "equal" else other
+            if out["state"] == "equal":
+                break
+    return out
+
+
+def _back(reader: Frontend, ref: KernelRef, path: Path, program: n.Program, out: Record) -> Record:
+    """The record of a program that is read whole, with what comes of writing it and reading that."""
     try:
         emitted = backend(ref.surface).emit(program)
     except KirError as bad:

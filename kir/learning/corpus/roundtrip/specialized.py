@@ -24,6 +24,8 @@ from kir.surface import backend
 from kir.surface.launches.record import Specialization
 
 Record = dict[str, Any]
+MOST_SETTLED = 1_000
+"""Statements of a program of which the form that shows a difference best is worked out: of longer ones that takes seconds."""
 
 
 def as_read(program: n.Program, line: int = 0) -> Record:
@@ -69,7 +71,8 @@ def through(reader: Any, each: Specialization, path: Path) -> Record:
     again = _named_as(replace(again, name=made.name), made)
     if canonical(made) == canonical(again) or same_thread(made, again):
         return out | {"state": "equal", "emit": "equal", "emitted": hashlib.sha256(emitted.text.encode()).hexdigest()[:24]}
-    return out | {"emit": "differs", "message": difference(settled(plain_form(filled(made))), settled(plain_form(again)))}
+    shown = settled if out["statements"] <= MOST_SETTLED else canonical
+    return out | {"emit": "differs", "message": difference(shown(plain_form(filled(made))), shown(plain_form(again)))}
 
 
 def _read_again(reader: Any, text: str, binding: Binding, suffix: str) -> n.Program:

@@ -268,6 +268,13 @@ def _permute(r: Reader, i: Instruction) -> None:
     r.result(i.operands[0], build.call("prmt", *values(r, i, kind)))
 
 
+def _nth_bit(r: Reader, i: Instruction) -> None:
+    m = r.modifiers()
+    kind = m.kind("b32")
+    m.done()
+    r.result(i.operands[0], build.call("nth_bit", *values(r, i, kind)))
+
+
 def _field(r: Reader, i: Instruction) -> None:
     m, op = r.modifiers(), i.parts[0]
     kind = m.kind("u32", "s32", "u64", "s64") if op == "bfe" else m.kind("b32", "b64")
@@ -372,5 +379,5 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("add", "sub", "addc", "subc"), _add), "mul": _mul, "mad": _mad, "fma": _fma, **dict.fromkeys(("min", "max"), _order),
     **dict.fromkeys(("div", "rem"), _divide), **dict.fromkeys(APPROXIMATE, _function),
     **dict.fromkeys(("neg", "abs", "not", "cnot", "popc", "clz", "brev", "bfind"), _unary), **dict.fromkeys(("and", "or", "xor"), _logic),
-    **dict.fromkeys(("shl", "shr"), _shift), "shf": _funnel, "lop3": _lop3, "prmt": _permute, **dict.fromkeys(("bfe", "bfi"), _field),
+    **dict.fromkeys(("shl", "shr"), _shift), "shf": _funnel, "lop3": _lop3, "prmt": _permute, "fns": _nth_bit, **dict.fromkeys(("bfe", "bfi"), _field),
     "dp4a": _dot, **dict.fromkeys(("setp", "set"), _setp), "selp": _selp, "testp": _testp, "copysign": _copysign}

@@ -9,7 +9,7 @@ from kir.surface.ptx.form.operands import Descriptor
 from kir.surface.ptx.form.syntax import Instruction, Memory, Operand
 from kir.surface.ptx.instructions.moves import packed, r_result
 from kir.surface.ptx.instructions.tensors import tensor_copy
-from kir.surface.ptx.registers.policies import policy
+from kir.surface.ptx.registers.policies import created, policy
 from kir.surface.ptx.registers.reader import Handler, Modifiers, Reader
 
 SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "param", "const")
@@ -22,7 +22,7 @@ def _load(r: Reader, i: Instruction) -> None:
     order = m.one("relaxed", "acquire")
     m.flag("weak")
     scope, space = m.one(*SCOPES), m.one(*SPACES)
-    cache = policy(r, m)
+    cache = policy(r, m, i, 2)
     count = VECTORS.get(m.one(*VECTORS), 1)
     kind = m.kind()
     m.done()
@@ -76,7 +76,7 @@ def _store(r: Reader, i: Instruction) -> None:
     order = m.one("relaxed", "release")
     m.flag("weak")
     scope, space = m.one(*SCOPES), m.one(*SPACES)
-    cache = policy(r, m)
+    cache = policy(r, m, i, 2)
     count = VECTORS.get(m.one(*VECTORS), 1)
     kind = m.kind()
     m.done()
@@ -162,7 +162,7 @@ def _piece(r: Reader, i: Instruction, m: Modifiers) -> None:
     how = m.one("ca", "cg")
     if not (m.flag("shared") or m.flag("shared::cta")) or not m.flag("global"):
         raise r.fail("KIR-F302", "cp.async copies from .global to .shared")
-    cache = policy(r, m)
+    cache = policy(r, m, i, 3)
     m.done()
     size = r.constant(i.operands[2])
     if size not in (4, 8, 16) or (how == "cg" and size != 16):
@@ -173,7 +173,7 @@ def _piece(r: Reader, i: Instruction, m: Modifiers) -> None:
     usual = how == ("cg" if size == 16 else "ca")
     policies = "_".join(x for x in ("" if usual else how, cache) if x)
     mask = None
-    if len(i.operands) > 3:
+    if len(i.operands) > 3 and "l2_evict" not in cache:
         mask = _filled(r, r.value(i.operands[3], KINDS["u32"]), size, src)
     if isinstance(mask, n.Const) and mask.value:
         mask = None
@@ -247,4 +247,5 @@ def _run(r: Reader, o: Operand, size: Operand, space: str) -> n.Region:
     return build.region(first.buffer, *first.index[:-1], build.span(last, count))
 
 
-HANDLERS: dict[str, Handler] = {"ld": _load, "st": _store, "atom": _atomic, "red": _atomic, "prefetch": _prefetch, "cp": _async}
+HANDLERS: dict[str, Handler] = {"ld": _load, "st": _store, "atom": _atomic, "red": _atomic, "prefetch": _prefetch, "cp": _async,
+                                "createpolicy": created}

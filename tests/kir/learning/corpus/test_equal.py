@@ -130,3 +130,25 @@ def test_forms_that_say_the_same(one: dict[str, str], same: dict[str, str], othe
         return parse_program(FORMS.format(**{"fill": "  part = 0.0", "value": "x[0 +: 64]"} | given))
     assert same_program(made(one), made(same))
     assert not same_program(made(one), made(other))
+
+
+EDGES = """kir 1
+program p
+  in A: f32[n]
+  inout B: f32[n]
+  size n: i32
+kernel main grid (b: 4) threads 32
+  for t in 0..32 parallel thread
+    B[b * 32 + t]STORED
+"""
+
+
+def test_the_second_may_keep_to_the_edges_of_a_tensor_and_not_the_first() -> None:
+    def made(value: str, end: str) -> Program:
+        return parse_program(EDGES.replace("STORED", f" = {value}{end}"))
+
+    loose, kept = made("A[b * 32 + t]", ""), made("load(A[b * 32 + t] else 0.0 clip)", " clip")
+    assert same_program(loose, kept) and not same_program(kept, loose)
+    assert not same_program(loose, made("load(A[b * 32 + t] else 1.0 clip)", " clip"))
+    assert not same_program(loose, made("load(A[b * 32 + t + 1] else 0.0 clip)", " clip"))
+    assert not same_program(made("load(A[b * 32 + t] cache cg)", ""), made("load(A[b * 32 + t] else 0.0 clip cache cg)", " clip"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,11 +12,13 @@ from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.learning.forecast import Forecast, Pair
+from kir.learning.forecast import Analytic, Forecast, Pair
 from kir.learning.forecast.choosing import Counted, forecaster, in_order
+from kir.learning.forecast.language import Language
 from kir.learning.forecast.learned import Learned
 from kir.learning.forecast.model import Model
 from kir.learning.forecast.shown import MOST, in_words, lines
+from kir.lineage.carrier.providers.person import Editor
 from tests.kir.learning.forecast.made import copying
 
 H200 = target("h200")
@@ -30,6 +33,28 @@ def test_the_shipped_model_answers() -> None:
     assert low < found.median < high and sum(found.bins) == pytest.approx(1.0) and 0 <= found.fails <= 1
     assert found.reasons and all(in_words(r.resource) != r.resource and in_words(r.resource) in "\n".join(lines(found)) for r in found.reasons[:MOST])
     assert (ask.spent.forecasts, ask.spent.dollars) == (1, 0.0) and ask.spent.seconds > 0
+
+
+@pytest.mark.parametrize(("waits", "charged"), [(False, 0.5), (True, 60.0)])
+def test_a_forecast_costs_the_time_of_its_processor_unless_another_machine_makes_it(monkeypatch: pytest.MonkeyPatch, waits: bool, charged: float) -> None:
+    """Others on a loaded machine take nothing of a search's budget."""
+    class Slow(Analytic):
+        def __call__(self, pair: Pair) -> Forecast:
+            passed["wall"] += 60.0
+            passed["own"] += 0.5
+            return super().__call__(pair)
+
+    passed = {"wall": 0.0, "own": 0.0}
+    monkeypatch.setattr("kir.learning.forecast.choosing.time", SimpleNamespace(perf_counter=lambda: passed["wall"], thread_time=lambda: passed["own"]))
+    slow = Slow()
+    slow.waits = waits  # type: ignore[attr-defined]  # what a forecaster says of itself where it is another machine's
+    ask = Counted(slow)
+    ask(PAIR)
+    assert ask.spent.seconds == charged
+
+
+def test_a_language_model_waits() -> None:
+    assert Language(Editor("nobody")).waits
 
 
 def test_it_knows_what_it_was_trained_on_and_how() -> None:

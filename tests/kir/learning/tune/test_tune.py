@@ -135,6 +135,16 @@ def test_the_search_learns_where_the_model_is_wrong() -> None:
     assert outcome.best[1].seconds <= 1.5, "14 of 40 measurements find the best point or the one beside it"
 
 
+def test_the_search_looks_at_what_is_unlike_the_fastest_by_the_model() -> None:
+    """Of tiles that the model has twice as slow, and that are the faster ones, nothing that is like the others tells."""
+    every = [replace(c, point={"wide": c.point["b"] == 4, **c.point}, seconds=c.seconds * (2.0 if c.point["b"] == 4 else 1.0)) for c in candidates()]
+    seconds = {json.dumps(dict(c.point)): 1.0 if c.point["wide"] else 3.0 for c in every}
+    four, one = search(every, Fake(seconds), 8, batch=4).best, search(every, Fake(seconds), 8).best
+    assert four is not None and one is not None and (four[1].seconds, one[1].seconds) == (1.0, 3.0)
+    slow = [replace(c, seconds=c.seconds * (2.0 if c.point["wide"] else 1.0)) for c in every]
+    assert not any(c.point["wide"] for c, _ in search(slow, Fake(seconds), 8, batch=4).taken), "what is estimated to be four times as slow is left"
+
+
 def test_a_refused_candidate_is_never_the_best_and_ends_nothing() -> None:
     every = candidates(8)
     fake = Fake(truth(every), wrong=frozenset({json.dumps({"a": 5, "b": 0})}))
@@ -183,7 +193,7 @@ def verdict(candidate: Candidate, shape: str, seconds: float, accepted: bool = T
     row = ProfileRecord("h200", shape, seconds, "", {}, "measured", (0.9 * seconds, 1.1 * seconds), 9)
     panel = ({"shape": shape, "reference": "torch.matmul", "median": seconds, "interval": [0, 1], "samples": 9, "times_faster": 1.0},)
     return Verdict(accepted, "profile" if accepted else "correctness", "as asked", candidate.key, "gemm", CompileRecord("cuda", True),
-                   profile=(row,) if accepted else (), device=DeviceRecord(panel=panel))
+                   profile=(row,) if accepted else (), device=DeviceRecord(panel=panel, seconds={"correctness": 2.0}))
 
 
 def test_the_command_gates_the_winner_in_full_and_goes_on_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -236,6 +246,7 @@ def test_a_winner_is_gated_once_at_the_shape_that_the_oracle_can_compute(tmp_pat
     for shape in large:
         device = DeviceMeasurer(None, with_shape(problem, shape), shape, "cuda", judged=judged, verdicts=verdicts, shared=shared)  # type: ignore[arg-type]  # no device is asked
         assert device.measure(one).accepted and told(device.gated(one), judged).accepted
+        assert set(device.spent) == {"correctness", "winner"} and device.spent["correctness"] == 2.0, "what the winner's gate took is told apart"
     timed, whole = (False, False, False, True), (True, True, True, False)
     assert asked == [((large[0].name,), *timed), (("cube",), *whole), ((large[1].name,), *timed)]
 
@@ -286,7 +297,7 @@ class _Backwards:
         return Forecast(found.levels, tuple(-x for x in reversed(found.logs)), seconds=found.seconds)
 
 
-def test_a_forecaster_orders_the_candidates_and_is_charged(tmp_path: Path) -> None:
+def test_a_forecaster_orders_the_candidates_and_is_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     space, problem = load_space(subject(tmp_path)), load_problem("gemm")
     shape, ask = problem.shape("cube"), Counted(_Backwards())
     plain, _ = ranked(space, problem, shape, H200)
@@ -295,5 +306,9 @@ def test_a_forecaster_orders_the_candidates_and_is_charged(tmp_path: Path) -> No
     seconds = {c.key: c.seconds for c in plain}
     turned = [seconds[c.key] for c in other]
     assert turned == sorted(turned, reverse=True) and ask.spent.forecasts >= len(plain)
+    monkeypatch.setattr("kir.learning.tune.rank.MOST_FORECAST", 3)
+    few, _ = ranked(space, problem, shape, H200, ask=ask)
+    assert [c.forecast is None for c in few] == [False] * 3 + [True] * (len(plain) - 3), "the others stand behind, in their order"
+    assert [c.key for c in few[3:]] == [c.key for c in plain[3:]] and {c.key for c in few[:3]} == {c.key for c in plain[:3]}
     assert left_after(12, Spent(forecasts=9, seconds=0.5)) == 12
     assert left_after(12, Spent(seconds=7.0)) == 9 and left_after(12, Spent(seconds=1e3)) == 1 and left_after(0, Spent()) == 0

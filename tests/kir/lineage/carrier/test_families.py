@@ -26,7 +26,7 @@ from kir.rewrite.registry import pass_class
 CONTRACT = Contract.shipped("radix_select")
 PIPELINES = Path(__file__).parents[4] / "skills" / "pipelines"
 SMALL = {"rows": "rows(threads=128, items=2, room=256)", "clusters": "clusters(threads=128, items=2, room=256, bits=8)",
-         "chunks": "chunks(threads=128, items=2, blocks=2, bits=8)"}
+         "chunks": "chunks(threads=128, items=2, blocks=2, bits=8)", "spread": "spread(tile=256, threads=32)", "alone": "alone(tile=256, threads=32)"}
 
 
 def test_an_answer_of_a_family_is_named_by_its_parameters() -> None:
@@ -68,13 +68,16 @@ def test_a_bucket_that_fits_nowhere_is_looked_at_where_it_is(name: str, distribu
     ("rows", "        counts[c * 128 + t] = 0\n      barrier()\n", "        counts[c * 128 + t] = 0\n"),
     ("clusters", "    cluster_arrive()\n    cluster_wait()\n    if rank == 0", "    if rank == 0"),
     ("chunks", "if place < N & digit == found[0]", "if digit == found[0]"),
+    ("spread", "let just = K == upto", "let just = K <= upto"),
+    ("alone", "let just = K == upto", "let just = K <= upto"),
+    ("alone", "reshape(-of_thread + ", "reshape("),
 ])
 def test_a_mistake_in_a_family_is_found(name: str, old: str, new: str) -> None:
     program = known(CONTRACT, SMALL[name], "f32").program
     text = program_text(program)
     assert old in text
     problem = CONTRACT.problem("f32")
-    shape = problem.shape("small" if name == "rows" else "tail")
+    shape = problem.shape("small" if name in ("rows", "spread", "alone") else "tail")
     inputs = problem.inputs(shape, 1, "ties" if name != "chunks" else "zeros")
     found = interpret(parse_program(text.replace(old, new)), inputs, problem.scalars(shape), mode="check", one_error=True)
     assert found.errors or not problem.compare(found.outputs, inputs, shape).ok

@@ -75,6 +75,7 @@ READ: list[tuple[str, tuple[AsmOperand, ...], list[str]]] = [
     ("lop3.b32 %0, %1, %2, %1, 0xEA;", (OUT, r(U), r(V)), ["= lop3(u, v, u, lut=234)"]),
     ("prmt.b32 %0, %1, %2, 0x5410;", (OUT, r(U), r(V)), ["= prmt(u, v, 21520:u32)"]),
     ("shf.l.wrap.b32 %0, %1, %2, 7;", (OUT, r(U), r(V)), ["= funnel_left(u, v, 7:u32)"]),
+    ("fns.b32 %0, %1, 0, 2;", (OUT, r(U)), ["= nth_bit(u, 0:u32, 2:u32)"]),
     ("bfe.u32 %0, %1, 8, 4;", (OUT, r(U)), ["= bit_extract(u, 8:u32, 4:u32)"]),
     ("bfi.b32 %0, %1, %2, 8, 4;", (OUT, r(U), r(V)), ["= bit_insert(v, u, 8:u32, 4:u32)"]),
     ("dp4a.u32.u32 %0, %1, %2, %1;", (OUT, r(U), r(V)), ["= dp4a(u, v, u)"]),
@@ -106,6 +107,8 @@ READ: list[tuple[str, tuple[AsmOperand, ...], list[str]]] = [
      ["copy load(A[i, 8 +: 8] where b else 0.0:f16) -> S[i, 0 +: 8] via cp_async grouped"]),
     ("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16; }", (PS, PA, r(U)),
      ["if u != 0:u32", "  copy load(A[i, 8 +: 8] cache l2_128) -> S[i, 0 +: 8] via cp_async grouped"]),
+    ("{ .reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0; cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, p; }", (PS, PA),
+     ["copy A[i, 8 +: 8] -> S[i, 0 +: 8] via cp_async grouped"]),
     ("cp.async.wait_group %0;", (r(build.const(2), "n"),), ["async_wait(2)"]),
     ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 64, [%2];", (PS, PA, r(at(BAR, 1))),
      ["copy A[i, 8 +: 32] -> S[i, 0 +: 32] via bulk signal bar[1]"]),
@@ -240,6 +243,8 @@ REFUSED: list[tuple[str, tuple[AsmOperand | str, ...], str, str]] = [
     *((f"tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, {code:#x}, 1;", (r(U), "A", "B"), "KIR-F304", words)
       for code, words in ((0x4110010, "of descriptor"), (0x8110000, "of descriptor"), (0x8112010, "of descriptor"), (0x8100010, "begins inside one"))),
     ("addc.u32 %0, %1, %1;", (OUT, r(U)), "KIR-F304", "carry"),
+    ("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;", (WIDE,), "KIR-F304", "an L2 policy in a register"),
+    ("{.reg .b64 p, q; createpolicy.fractional.L2::evict_first.b64 p, 1.0; mov.b64 %0, p;}", (WIDE,), "KIR-F304", "an L2 policy in a register"),
     ("mbarrier.try_wait.parity.shared.b64 %0, [%1], %2;", (OUT, r(at(BAR, 0)), r(ROW)), "KIR-F304", "one try"),
     ("mbarrier.init.shared.b64 [%0], 1;", (PS,), "KIR-F304", "declared as f16"),
 ]

@@ -524,7 +524,7 @@ def _written(s: n.Stmt) -> list[n.Region]:
 
 def _at_once(s: n.Copy) -> bool:
     """Whether a copy is a load and a store."""
-    return (s.via in ("plain", "vec") or s.via.startswith("vector(")) and s.signal is None and not s.grouped and not s.attrs
+    return (s.via in ("plain", "vec", "vector") or s.via.startswith("vector(")) and s.signal is None and not s.grouped and not s.attrs
 
 
 def _harmless(s: n.Stmt) -> bool:
