@@ -84,9 +84,6 @@ TRIED = (
     "conv2d_sm90_wide rows=96 columns=128 stages=7",
     "conv2d_sm90_wide rows=208 columns=128 stages=4",
     "conv2d_sm90_wide rows=112 columns=128 stages=6",
-    "conv2d_sm90_wide_multicast rows=96 columns=128 stages=7 size=2",
-    "conv2d_sm90_wide_multicast rows=96 columns=128 stages=6 size=2",
-    "conv2d_sm90_wide_multicast rows=208 columns=128 stages=4 size=2",
     "conv2d_sm80 rows=128 columns=128",
     "conv2d_sm80 rows=128 columns=64",
     "conv2d_sm80 rows=64 columns=64",
@@ -192,7 +189,6 @@ AT_SIZES = tuple(f"{point}{SIZED}" for point in (
     f"conv2d_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4 then {FETCHED}",
     f"conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2 then {FETCHED}",
     "conv2d_sm90_wide rows=96 columns=128 stages=6", "conv2d_sm90_wide rows=96 columns=128 stages=7", "conv2d_sm90_wide rows=208 columns=128 stages=4",
-    "conv2d_sm90_wide_multicast rows=96 columns=128 stages=7 size=2", "conv2d_sm90_wide_multicast rows=96 columns=128 stages=6 size=2",
     "conv2d_sm90_once rows=64 columns=128 stages=8 rounds=1", "conv2d_sm90_once rows=128 columns=256 stages=4 rounds=4"))
 PLAIN = (*TRIED, *IN_TURN, *AT_SIZES, *ROWS_OF_PIXELS)
 WHOLE = (*PLAIN, *BOXES, *(f"{point}{EARLY}" for point in PLAIN if "_tilelang rows" not in point and LATE not in point))

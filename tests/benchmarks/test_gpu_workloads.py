@@ -133,13 +133,11 @@ def _naive(x: Any, w: Any, taps: int, stride: int) -> Any:
     ((3, 2), "conv2d_sm90_split rows=64 columns=64 stages=3 parts=2"),
     ((1, 2), "conv2d_sm90_pingpong rows=64 columns=64 stages=3 raster=8 rounds=1"),
     ((3, 1), "conv2d_sm90_wide rows=48 columns=64 stages=3"),
-    ((1, 1), "conv2d_sm90_wide_multicast rows=48 columns=64 stages=3 size=2"),
     ((3, 1), "conv2d_triton rows=64 columns=64 stages=2 threads=128"),
     ((3, 1), "conv2d_boxes_triton rows=64 high=4 images=1 columns=64 stages=2 threads=128"),
     ((3, 2), "conv2d_boxes_triton rows=64 high=2 images=4 columns=64 stages=2 threads=128"),
     ((3, 2), "conv2d_tilelang rows=64 columns=64 stages=2 threads=128"),
-], ids=["1x1", "3x3 of every other pixel", "1x1 of every other pixel", "transposed", "clusters", "Triton", "boxes of pixels", "boxes of every other pixel",
-        "TileLang"])
+], ids=["1x1", "3x3 of every other pixel", "1x1 of every other pixel", "transposed", "Triton", "boxes of pixels", "boxes of every other pixel", "TileLang"])
 def test_every_kind_of_convolution_is_right(kind: conv2d.Kind, point: str) -> None:
     taps, stride = kind
     rng = np.random.default_rng(2)
