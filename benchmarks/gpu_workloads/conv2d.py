@@ -126,7 +126,8 @@ ROWS_OF_PIXELS = (
         "rows=64 columns=128 stages=4 threads=128", "rows=128 columns=128 stages=3 threads=128")),
     *(f"conv2d_triton {tile} then {STAYING % ctas}" for tile, ctas in (
         ("rows=128 columns=128 stages=2 threads=256", 2 * SMS), ("rows=128 columns=64 stages=4 threads=128", 2 * SMS),
-        ("rows=128 columns=64 stages=2 threads=128", 3 * SMS), ("rows=128 columns=256 stages=3 threads=256", SMS))),
+        ("rows=128 columns=64 stages=2 threads=128", 3 * SMS), ("rows=128 columns=256 stages=3 threads=256", SMS),
+        ("rows=256 columns=64 stages=4 threads=256", SMS), ("rows=256 columns=128 stages=2 threads=256", SMS))),
     *(f"conv2d_triton {tile} then {FLAT}; swap-operands@main/c_loop/mma{order}" for order in IN_ORDERS for tile in (
         "rows=128 columns=128 stages=3 threads=128", "rows=128 columns=128 stages=2 threads=128", "rows=64 columns=128 stages=4 threads=128")),
     *(f"conv2d_deep_triton {tile} then {FLAT}{order}" for order in IN_ORDERS for tile in (
