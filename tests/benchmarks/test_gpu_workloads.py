@@ -153,11 +153,12 @@ def test_every_shape_has_points_and_few_tiles_are_split(monkeypatch: pytest.Monk
     for shape in conv2d.SHAPES:
         assert len([p for p in conv2d.POINTS if conv2d.suits(p, *shape)]) >= 4
     few, many = (8, 14, 14, 512, 512, (3, 1)), (8, 112, 112, 128, 128, (3, 1))
-    assert not any(conv2d.suits(p, *few) for p in conv2d.TRITON_AT_SIZES), "sizes are numbers on Triton where only some are asked for"
+    sized = {p for p in conv2d.TRITON_AT_SIZES if conv2d.suits(p, *few)}
+    assert sized <= asking.fastest_titles("conv2d"), "where all are tried, sizes are numbers on Triton in what was the fastest of a row"
     for of in (asking, conv2d):
         monkeypatch.setattr(of, "KNOWN", [asking.NAMED, "_triton"])
     own = {p for p in conv2d.POINTS if conv2d.suits(p, *few)}
-    assert any(p in own and p.replace(asking.SIZED, "") in own for p in conv2d.TRITON_AT_SIZES)
+    assert any(p in own - sized and p.replace(asking.SIZED, "") in own for p in conv2d.TRITON_AT_SIZES)
     monkeypatch.undo()
     assert any("_split" in p and conv2d.suits(p, *few) for p in conv2d.POINTS)
     assert not any("_split" in p and conv2d.suits(p, *many) for p in conv2d.POINTS)
