@@ -293,3 +293,12 @@ def test_bytes_that_a_function_puts_into_a_tensor_are_a_copy(tmp_path: Path) -> 
     assert opaque(program) == [] and "kir_copy16" in text and same_program(program, again(program, tmp_path))
     x = np.arange(128, dtype=np.float32)
     assert (execute(file, {"X": x, "Y": np.zeros_like(x), "Z": np.zeros(4, np.int32)}, {"n": 128, "dtype": "f32"})["Y"] == x).all()
+
+
+def test_a_number_of_a_dtype_that_the_binding_decides_is_not_taken_for_another(tmp_path: Path) -> None:
+    file = package(tmp_path, """
+            Y[bx * 128 + tx] = T.cast(T.call_extern("float32", "own::leaky", X[bx * 128 + tx], 0.5), dtype)
+""")
+    assert opaque(read(file)) == ["a number of a dtype that the binding decides, in a function of CUDA source"]
+    known = TileLangFrontend().instantiate(file, "kernel", Binding(metas={"n": 128, "dtype": "f16"}))
+    assert opaque(known) == []
