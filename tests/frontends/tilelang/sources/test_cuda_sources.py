@@ -293,3 +293,32 @@ def test_bytes_that_a_function_puts_into_a_tensor_are_a_copy(tmp_path: Path) -> 
     assert opaque(program) == [] and "kir_copy16" in text and same_program(program, again(program, tmp_path))
     x = np.arange(128, dtype=np.float32)
     assert (execute(file, {"X": x, "Y": np.zeros_like(x), "Z": np.zeros(4, np.int32)}, {"n": 128, "dtype": "f32"})["Y"] == x).all()
+
+
+def test_a_number_of_a_dtype_that_the_binding_decides_is_not_taken_for_another(tmp_path: Path) -> None:
+    file = package(tmp_path, """
+            Y[bx * 128 + tx] = T.cast(T.call_extern("float32", "own::leaky", X[bx * 128 + tx], 0.5), dtype)
+""")
+    assert opaque(read(file)) == ["a number of a dtype that the binding decides, in a function of CUDA source"]
+    known = TileLangFrontend().instantiate(file, "kernel", Binding(metas={"n": 128, "dtype": "f16"}))
+    assert opaque(known) == []
+
+
+def test_places_in_one_memory_are_seen_to_be_one(tmp_path: Path) -> None:
+    header = HEADER.replace("float leaky(", "float swapped(float* a, float* b) {\n  const float x = *a;\n  *b = x + 1.f;\n  return *a;\n}\n"
+                            "__device__ __forceinline__ float leaky(")
+    body = """
+            held[0] = X[bx * 128 + tx]
+            Y[bx * 128 + tx] = T.call_extern("float32", "own::swapped", T.address_of(held[0]), T.address_of(held[AT]))
+"""
+    x = np.arange(128, dtype=np.float32)
+    for at, more in (("0", 1), ("1", 0), ("tx % 2", None)):
+        file = package(tmp_path, body.replace("AT", at), header)
+        file.write_text(file.read_text().replace(', dtype: str = "float32"', "").replace("dtype)", '"float32")'))
+        program = read(file)
+        assert opaque(program) == [] and same_program(program, again(program, tmp_path))
+        found = execute(file, {"X": x, "Y": np.zeros_like(x), "Z": np.zeros(4, np.int32)}, {"n": 128})["Y"][:32]
+        assert (found == x[:32] + (np.arange(32) % 2 == 0 if more is None else more)).all()
+    file.write_text(file.read_text().replace("T.address_of(held[0])", "T.address_of(tile[0])").replace(
+        "held[0] =", 'tile = T.alloc_shared((4,), "float32")\n            held[0] =').replace("T.address_of(held[tx % 2])", "T.address_of(tile[1])"))
+    assert opaque(read(file)) == ["a function of CUDA source of several places in 'tile'"]
