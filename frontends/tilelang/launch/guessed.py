@@ -26,13 +26,13 @@ USUAL = (64, 1024, 32_768)
 """Numbers for an extent of which nothing is said, one after the other."""
 SHORT, THREADS = 2, 128
 """How long a list is, how large each of its elements, a cluster and a pipeline; threads of a CTA."""
-FEW_OF = ("stage", "warp", "cluster", "split", "slot", "depth", "unroll")
+FEW_OF = ("stage", "warp", "cluster", "split", "slot", "depth", "unroll", "buffers", "wgs")
 """What names of numbers speak of of which there are few."""
 BYTES_OF = ("itemsize", "item_size", "element_size", "elem_size")
 """What names of the bytes of an element hold."""
 TRIED = (64, 128, 32, 16, 8, 256, 4, 2, 1, 512, 1024)
 """Numbers that are tried for a condition to hold."""
-CHANGED = ("int", "bool", "any")
+CHANGED = ("int", "bool", "any", "str")
 """Kinds of metas that are changed for conditions to hold."""
 MOST_FILES, MOST_BYTES = 12, 400_000
 """Files beside a kernel that are looked through, and how large they may be."""
@@ -149,11 +149,16 @@ def _of_kind(m: n.Meta, choices: Sequence[Value]) -> Value:
 def repaired(given: Said, needed: Sequence[n.Expr], kinds: Mapping[str, str], firm: set[str]) -> Said:
     """The values with others for some that conditions speak of, so that more of them hold: one or two at a time, `firm` ones last."""
     made, failing = dict(given), _failing(given, needed)
+    texts: dict[str, list[Value]] = {}
+    for x in (x for cond in needed for x in walk(cond) if isinstance(x, n.Call) and x.fn == "meta_is"):
+        if isinstance(var := x.args[0], n.Var) and (text := str(dict(x.attrs)["value"])) != "None":
+            texts.setdefault(var.name, []).append(text)
     for _ in range(len(failing)):
         for cond in failing:
             asked = [x.name for x in dict.fromkeys(x for x in walk(cond) if isinstance(x, n.Var)) if x.name in made and kinds.get(x.name) in CHANGED]
             asked.sort(key=lambda x: x in firm)
-            better = next((each for some in (*((x,) for x in asked), *combinations(asked, 2)) for values in product(*(_values(made[x]) for x in some))
+            some_of = (*((x,) for x in asked), *combinations(asked, 2))
+            better = next((each for some in some_of for values in product(*(_values(made[x], texts.get(x, [])) for x in some))
                            if len(_failing(each := {**made, **dict(zip(some, values, strict=True))}, needed)) < len(failing)), None)
             if better is not None:
                 made, failing = better, _failing(better, needed)
@@ -163,8 +168,17 @@ def repaired(given: Said, needed: Sequence[n.Expr], kinds: Mapping[str, str], fi
     return made
 
 
-def _values(held: Value) -> list[Value]:
-    return [not held] if isinstance(held, bool) else [x for x in TRIED if x != held]
+def _values(held: Value, texts: Sequence[Value]) -> Sequence[Value]:
+    """Other values of the kind of one."""
+    match held:
+        case bool():
+            return [not held]
+        case int():
+            return [x for x in TRIED if x != held]
+        case str():
+            return [x for x in texts if x != held]
+        case _:
+            return []
 
 
 def _failing(given: Said, needed: Sequence[n.Expr]) -> list[n.Expr]:
