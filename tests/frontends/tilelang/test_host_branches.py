@@ -399,3 +399,24 @@ def test_a_function_that_is_more_kernels_than_are_told_apart_stays_text(tmp_path
     found = TileLangFrontend().sides(file, "kernel")
     assert len(found) == sides
     assert [bool(opaque(p)) for _, p in found] == [sides == 1] * sides
+
+
+WORDS = """
+def widened(x):
+    kind = str(x.dtype)
+    return T.cast(x, "float32") if kind.startswith(("float", "bfloat")) and not kind.endswith(("32", "64")) else x
+
+def make(n):
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float16"), C: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(n, threads=32) as bx:
+            B[bx] = widened(A[bx]) + widened(C[bx])
+    return kernel
+"""
+
+
+def test_a_dtype_as_a_text(tmp_path: Path) -> None:
+    text = program_text(is_read_back(written(tmp_path, WORDS)))
+    assert "cast(x, f32) + x_1" in text
+    open_ = WORDS.replace("def make(n):", "def make(n, dtype):").replace('A: T.Tensor((n,), "float16")', "A: T.Tensor((n,), dtype)")
+    assert any("'str' of these values" in x for x in opaque(read(written(tmp_path, open_))))
