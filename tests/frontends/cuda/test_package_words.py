@@ -341,10 +341,6 @@ VECTOR += """
 #include <array>
 template <class D> struct Asked { __device__ float get() const { auto own = static_cast<D const*>(this); return own->held + own->more; } float more; };
 struct Own : Asked<Own> { float held; };
-template <int N> struct Seen {
-  std::array<float, N> const& at;
-  __device__ float sum() const { float s = 0; for (int i = 0; i < N; ++i) s += at[i]; return s; }
-};
 struct Pose { two<float> place; two<float> way; };
 struct Pair { float first, second; };
 __device__ Pair both(float a, float b) { return {a, b}; }
@@ -383,8 +379,6 @@ MORE = {
         "  std::array<float, 3> a = {x[t], x[t + 64], 2.f};\n  auto const& [p, q, w] = a;\n  float s = 0;\n"
         "  for (auto it = a.rbegin(); it != a.rend(); ++it) s = s * 2 + *it;\n  y[t] = p + q * w + s + a.at(1);\n", X[0] * 2 + 5 * X[1] + 8),
     "a base that asks what derives from it": ("  Own o;\n  o.held = x[t];\n  o.more = 1;\n  y[t] = o.get();\n", X[0] + 1),
-    "a member that refers to what changes": (
-        "  std::array<float, 2> a = {x[t], x[t + 64]};\n  auto s = Seen<2>{a};\n  a[0] += 1;\n  y[t] = s.sum();\n", X[0] + X[1] + 1),
     "objects in a list, and a function's result taken apart": (
         "  two<float> v(x[t], 1.f), w(x[t + 64], 2.f);\n  Pose p{v, w};\n  auto const [u, q] = both(p.place.x, p.way.x);\n  y[t] = u - q + p.way.y;\n",
         X[0] - X[1] + 2),
