@@ -193,6 +193,8 @@ def _method(r: Reader, fn: Method, given: Signature) -> Value:
                 return owner.join(str(x) for x in parts)
         case str(), ("lower" | "upper" | "strip" | "removeprefix" | "removesuffix" | "startswith" | "endswith" | "replace" | "split" | "format"):
             args = [r.decided(a) for a in given.args]
+            if fn.name in ("startswith", "endswith") and len(args) == 1 and isinstance(args[0], Items) and all(isinstance(x, str) for x in args[0].items):
+                return bool(getattr(owner, fn.name)(args[0].items))
             if all(isinstance(a, str) for a in args):
                 made = getattr(owner, fn.name)(*args)
                 return Items(tuple(made)) if isinstance(made, list) else made

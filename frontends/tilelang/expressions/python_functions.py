@@ -12,6 +12,7 @@ from kir.ir.types import F32, I32, dtype_of
 from ..state.reader import OWN, Reader
 from ..values import arithmetic
 from ..values.arithmetic import convert
+from ..values.names import said_dtype
 from ..values.values import (
     Builtin,
     Function,
@@ -83,6 +84,8 @@ def _number(r: Reader, name: str, args: list[Value]) -> Value:
             return found if isinstance(found, bool) else Num(found)
         case "str", [one] if is_known(one):
             return str(one)
+        case "str", [TypeOf() as one] if not one.dtype.is_symbolic:
+            return said_dtype(one.dtype)
         case "sum", [one]:
             out: Value = 0
             for x in iterated(r, one):
