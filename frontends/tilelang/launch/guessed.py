@@ -92,7 +92,7 @@ def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionD
     numbers |= {x: width for x in whole if any(word in x.lower() for word in BYTES_OF)}
     tried: list[tuple[Said, tuple[str, ...]]] = [(said, ()), ({**said, **free}, ())]
     for k, number in enumerate(USUAL):
-        given = {**said, **free, **{x: numbers.get(x, number) for x in whole}}
+        given = {**said, **free, **{x: 0 if not k and 0 in choices.get(x, ()) else numbers.get(x, number) for x in whole}}  # as if it were not there
         tried += [({x: v for x, v in given.items() if x not in open_}, open_)] if open_ and not k else []
         tried += [(given, ())]
     before: list[tuple[Said, tuple[str, ...]]] = []

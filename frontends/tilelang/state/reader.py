@@ -326,6 +326,8 @@ class Reader(ReadingState):
             case Open():
                 var = self.meta(v.name, "bool")
                 kind = self.metas[v.name].kind
+                if kind == "int":
+                    self.choices.setdefault(v.name, []).append(0)
                 cond = var if kind == "bool" else build.call("meta_true", var)
                 return self._known(cond)
             case Text():

@@ -8,6 +8,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, I64, DType, dtype_of
 
+from ..._python.signature import nodes_below
 from ..expressions.iteration import bound, iterated
 from ..state.evaluate import evaluate
 from ..state.execute import attempt, run_block
@@ -50,6 +51,8 @@ def _for(r: Reader, f: Frame, s: cst.For) -> Returned | None:
         return _rounds(r, f, s, found.items)
     if not isinstance(found, Loop):
         raise NotUnderstood(f"a loop over {describe(found)}")
+    if found.kind == "range" and _picks_of_lists(f, s) and all(r.known_int(a) is not None for a in found.args):
+        return _rounds(r, f, s, iterated(r, found))  # of a function of the host: a number of the kernel picks nothing of a list
     if found.kind == "Persistent":
         return _persistent(r, f, s, found)
     kind = KINDS[found.kind]
@@ -101,6 +104,23 @@ def _body(r: Reader, f: Frame, s: cst.For, names: dict[str, Value], inside: dict
     f.scope.names.clear()
     f.scope.names.update(before)
     return tuple(made)
+
+
+def _picks_of_lists(f: Frame, s: cst.For) -> bool:
+    """Whether a loop's counter is in an index into a list of the host, and each round goes to its end."""
+    counter = s.target.value if isinstance(s.target, cst.Name) else ""
+    below = list(nodes_below(s.body))
+    return not any(isinstance(x, (cst.Break, cst.Continue)) for x in below) and any(
+        isinstance(x, cst.Subscript) and isinstance(x.value, cst.Name) and isinstance(_held(f.scope, x.value.value), Items)
+        and any(isinstance(y, cst.Name) and y.value == counter for part in x.slice for y in nodes_below(part)) for x in below)
+
+
+def _held(scope: Scope | None, name: str) -> Value:
+    while scope is not None:
+        if name in scope.names:
+            return scope.names[name]
+        scope = scope.parent
+    return None
 
 
 def _rounds(r: Reader, f: Frame, s: cst.For, items: tuple[Value, ...]) -> Returned | None:

@@ -13,6 +13,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.nodes import Program
 from kir.ir.types import I32
+from kir.ir.visit import statements
 from kir.learning.corpus.roundtrip.one import examine
 from tests.frontends.reading import opaque
 from tests.frontends.tilelang.reading import read, written
@@ -193,6 +194,25 @@ def factory(rows):
     for kind in ("list", "(list, tuple)"):
         assert opaque(read(written(tmp_path, source.replace("KIND", kind)))) == []
     assert opaque(read(written(tmp_path, source.replace("KIND", "str"))))  # nothing clears a list
+
+
+def test_a_loop_of_the_host_that_picks_buffers_of_a_list_is_its_rounds(tmp_path: Path) -> None:
+    source = """
+def factory(rows, count):
+    def stored(X, Y, buffers, b):
+        for k in range(COUNT):
+            T.copy(X[b, k * 32], buffers[k % 2])
+            T.copy(buffers[k % 2], Y[b, k * 32])
+
+    @T.prim_func
+    def kernel(X: T.Tensor((rows, 96), "float32"), Y: T.Tensor((rows, 96), "float32")):
+        with T.Kernel(rows, threads=32) as b:
+            stored(X, Y, [T.alloc_shared((32,), "float32") for _ in range(2)], b)
+    return kernel
+"""
+    program = read(written(tmp_path, source.replace("COUNT", "3")))
+    assert opaque(program) == [] and not any(isinstance(s, n.For) for s in statements(program.kernels[0].body))
+    assert opaque(read(written(tmp_path, source.replace("COUNT", "count"))))
 
 
 def test_layouts_that_another_package_makes_stay_open(tmp_path: Path) -> None:
