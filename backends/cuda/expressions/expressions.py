@@ -44,9 +44,9 @@ _FROM_WHOLE = {("i32", "f16"): "__int2half", ("u32", "f16"): "__uint2half", ("i6
                ("u64", "bf16"): "__ull2bfloat16", ("f64", "f16"): "__double2half", ("f64", "bf16"): "__double2bfloat16"}
 """Conversions that round once (CUDA Math API, half and bfloat16 conversions); from f64 to nearest only, without a suffix."""
 FULL_WARP = "0xffffffffu"
-MOST_ROUNDS, SOME_ROUNDS = 256, 32
-"""Rounds of loops over elements, one in another, that are written out whole, and how many at once of a longer one: a compiler takes minutes over thousands,
-and no thread has registers for more."""
+MOST_ROUNDS, SOME_ROUNDS, FEW_ROUNDS = 256, 32, 8
+"""Rounds of loops over elements, one in another, that are written out whole, and how many at once of a longer one (the last: of one thread alone): a compiler
+takes minutes over thousands, and no thread has registers for more."""
 
 
 def lane_mask(attrs: Mapping[str, n.Attr]) -> str:
@@ -76,12 +76,14 @@ def unrolled(rounds: int, inside: int = 1) -> str:
 
 @dataclass
 class Writer:
-    """Lines being written, with the depth of their block and names that are still free: `taken` are those of the program."""
+    """Lines being written, with the depth of their block and names that are still free: `taken` are those of the program. `alone`: for one thread, which
+    holds more elements than it has registers in memory, where writing loops over them out saves nothing and takes its compiler seconds."""
 
     taken: Collection[str] = ()
     lines: list[tuple[str, tuple[int | str, ...] | None]] = field(default_factory=list)
     depth: int = 1
     path: tuple[int | str, ...] | None = None
+    alone: bool = False
     _count: int = 0
 
     def put(self, text: str) -> None:
@@ -96,10 +98,10 @@ class Writer:
 
     def loops(self, shape: tuple[int, ...]) -> tuple[str, ...]:
         """Opens unrolled loops over the elements of a shape; `close` ends them."""
-        names = []
+        names, long = [], self.alone and math.prod(shape) > MOST_ROUNDS
         for axis, extent in enumerate(shape):
             name = self.fresh("e")
-            self.put(unrolled(extent, math.prod(shape[axis + 1:])))
+            self.put(f"#pragma unroll {FEW_ROUNDS if axis == len(shape) - 1 else 1}" if long else unrolled(extent, math.prod(shape[axis + 1:])))
             self.put(f"for (int {name} = 0; {name} < {extent}; ++{name}) {{")
             self.depth += 1
             names.append(name)

@@ -298,7 +298,7 @@ class _Part:
             raise refuse("KIR-B007", "a CTA has 1 to 1024 threads, known when it is compiled")
         shared = [s.buffer for s in walk(k) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
         pool = _pool(shared)
-        writer, memory = Writer(frozenset(self.names.values())), Memory()
+        writer, memory = Writer(frozenset(self.names.values()), alone=threads == 1), Memory()
         to = Expressions(self.names, self.facts, writer, memory, self.functions)
         if pool:
             writer.put("extern __shared__ __align__(1024) unsigned char shared_pool[];")

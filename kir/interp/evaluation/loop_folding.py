@@ -73,10 +73,12 @@ def spread(loop: n.For, lo: int, hi: int, step: int) -> n.Store | None:
         return None
     if not LEAST <= math.prod(d for _, d in axes if isinstance(d, int)) <= MOST:
         return None
-    for x in (x for e in (s.value, s.mask) if e is not None for x in walk(e)):
+    inside = [x for e in (s.value, s.mask) if e is not None for x in walk(e)]
+    rows = {id(x.args[0]) for x in inside if isinstance(x, n.Call) and x.fn == "pick" and isinstance(x.args[0], n.Var)}  # of which elements are taken
+    for x in inside:
         if isinstance(x, n.Region) and x.buffer.name == s.at.buffer.name and x != s.at:
             return None
-        if isinstance(x, n.Address) or (isinstance(x, n.Expr) and not isinstance(x.type, DType)):
+        if isinstance(x, n.Address) or (isinstance(x, n.Expr) and not isinstance(x.type, DType) and id(x) not in rows):
             return None
     whole = substitute(s, at)
     assert isinstance(whole, n.Store)

@@ -51,7 +51,8 @@ class Machine(Findings, ABC):
         self.split_loops: dict[int, bool] = {}
         self.meets: dict[int, bool] = {}
         self.shortcuts: dict[tuple[int, int, int, int], n.Store | None] = {}
-        self.has_views = any(isinstance(s, n.View) for k in program.kernels for s in statements(k.body))
+        self.has_views = any(isinstance(s, n.View) and s.at.buffer.space in ("register", "fragment") for k in program.kernels for s in statements(k.body))
+        """Whether private memory has several names."""
         self.iterations: dict[int, int] = {}
         self.refused: set[int] = set()
         """Loops that are not compiled."""

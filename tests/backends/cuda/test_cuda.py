@@ -233,3 +233,10 @@ def test_an_array_with_its_axes_in_another_order_is_told_flat(cuda: Backend, tmp
     again = CUDA.read_back(p, tmp_path)
     found = run(again, {again.params[0].name: x, again.params[1].name: np.zeros_like(x)}, mode="check")
     assert not found.errors and (found.outputs[again.params[1].name] == x[::-1] * 8).all()
+
+
+def test_one_thread_does_not_write_out_loops_over_more_than_its_registers(cuda: Backend) -> None:
+    for threads, rounds in ((1, {"#pragma unroll 1", "#pragma unroll 8"}), (128, {"#pragma unroll", "#pragma unroll 16"})):
+        text = (f"kir 1\nprogram p\n  in X: f32[64, 32]\n  out Y: f32[64, 32]\nkernel main grid (i: 1) threads {threads}\n  fragment a: f32[64, 32] = 0.0\n"
+                "  a = X * 2.0\n  Y = a + 1.0\n")
+        assert {line.strip() for line in cuda.emit(parse_program(text, "p.kir")).text.splitlines() if "pragma" in line} == rounds
