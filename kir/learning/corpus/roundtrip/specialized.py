@@ -71,8 +71,9 @@ def through(reader: Any, each: Specialization, path: Path) -> Record:
     again = _named_as(replace(again, name=made.name), made)
     if canonical(made) == canonical(again) or same_thread(made, again):
         return out | {"state": "equal", "emit": "equal", "emitted": hashlib.sha256(emitted.text.encode()).hexdigest()[:24]}
-    shown = settled if out["statements"] <= MOST_SETTLED else canonical
-    return out | {"emit": "differs", "message": difference(shown(plain_form(filled(made))), shown(plain_form(again)))}
+    if out["statements"] > MOST_SETTLED:
+        return out | {"emit": "differs", "message": difference(canonical(made), canonical(again))}
+    return out | {"emit": "differs", "message": difference(settled(plain_form(filled(made))), settled(plain_form(again)))}
 
 
 def _read_again(reader: Any, text: str, binding: Binding, suffix: str) -> n.Program:
