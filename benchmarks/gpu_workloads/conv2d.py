@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from benchmarks.gpu_workloads.running.asking import EARLY, KNOWN, SIZED, ask_words, asked, worth
+from benchmarks.gpu_workloads.running.asking import EARLY, KNOWN, SIZED, ask_words, asked, fastest_titles, worth
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.running.replaying import HOT_CALLS, Made, at_sizes, copies, early, kept, replayed
@@ -84,9 +84,6 @@ TRIED = (
     "conv2d_sm90_wide rows=96 columns=128 stages=7",
     "conv2d_sm90_wide rows=208 columns=128 stages=4",
     "conv2d_sm90_wide rows=112 columns=128 stages=6",
-    "conv2d_sm90_wide_multicast rows=96 columns=128 stages=7 size=2",
-    "conv2d_sm90_wide_multicast rows=96 columns=128 stages=6 size=2",
-    "conv2d_sm90_wide_multicast rows=208 columns=128 stages=4 size=2",
     "conv2d_sm80 rows=128 columns=128",
     "conv2d_sm80 rows=128 columns=64",
     "conv2d_sm80 rows=64 columns=64",
@@ -129,7 +126,8 @@ ROWS_OF_PIXELS = (
         "rows=64 columns=128 stages=4 threads=128", "rows=128 columns=128 stages=3 threads=128")),
     *(f"conv2d_triton {tile} then {STAYING % ctas}" for tile, ctas in (
         ("rows=128 columns=128 stages=2 threads=256", 2 * SMS), ("rows=128 columns=64 stages=4 threads=128", 2 * SMS),
-        ("rows=128 columns=64 stages=2 threads=128", 3 * SMS), ("rows=128 columns=256 stages=3 threads=256", SMS))),
+        ("rows=128 columns=64 stages=2 threads=128", 3 * SMS), ("rows=128 columns=256 stages=3 threads=256", SMS),
+        ("rows=256 columns=64 stages=4 threads=256", SMS), ("rows=256 columns=128 stages=2 threads=256", SMS))),
     *(f"conv2d_triton {tile} then {FLAT}; swap-operands@main/c_loop/mma{order}" for order in IN_ORDERS for tile in (
         "rows=128 columns=128 stages=3 threads=128", "rows=128 columns=128 stages=2 threads=128", "rows=64 columns=128 stages=4 threads=128")),
     *(f"conv2d_deep_triton {tile} then {FLAT}{order}" for order in IN_ORDERS for tile in (
@@ -192,12 +190,11 @@ AT_SIZES = tuple(f"{point}{SIZED}" for point in (
     f"conv2d_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4 then {FETCHED}",
     f"conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2 then {FETCHED}",
     "conv2d_sm90_wide rows=96 columns=128 stages=6", "conv2d_sm90_wide rows=96 columns=128 stages=7", "conv2d_sm90_wide rows=208 columns=128 stages=4",
-    "conv2d_sm90_wide_multicast rows=96 columns=128 stages=7 size=2", "conv2d_sm90_wide_multicast rows=96 columns=128 stages=6 size=2",
     "conv2d_sm90_once rows=64 columns=128 stages=8 rounds=1", "conv2d_sm90_once rows=128 columns=256 stages=4 rounds=4"))
 PLAIN = (*TRIED, *IN_TURN, *AT_SIZES, *ROWS_OF_PIXELS)
 WHOLE = (*PLAIN, *BOXES, *(f"{point}{EARLY}" for point in PLAIN if "_tilelang rows" not in point and LATE not in point))
 TRITON_AT_SIZES = tuple(sized(point) for point in WHOLE if "_triton" in point)
-"""Triton's, where sizes are numbers: tried of those that were the fastest of a row, for there are as many as of the others."""
+"""Triton's, where sizes are numbers: there are as many as of the others, so that where all are tried those are that were the fastest of a row."""
 POINTS = (*WHOLE, *TRITON_AT_SIZES)
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
 OF_ROWS = ("cuda", "cuda, sm_80", "triton", "tilelang")
@@ -257,7 +254,7 @@ def name(shape: Shape) -> str:
 
 def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> bool:
     """Whether a point is tried at a shape: its tiles are no wider than the filters; the sum is split, and a CTA has one tile alone, where there are few."""
-    if not worth("conv2d", point, name((n, h, w, c, f, kind))) or (point in TRITON_AT_SIZES and not KNOWN):
+    if not worth("conv2d", point, name((n, h, w, c, f, kind))) or (point in TRITON_AT_SIZES and not KNOWN and point not in fastest_titles("conv2d")):
         return False
     (taps, stride), at = kind, _settings(point)
     point = point.replace(SIZED, "") if point in TRITON_AT_SIZES else point

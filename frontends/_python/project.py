@@ -429,6 +429,8 @@ class Project:
         self._by_name: dict[str, Path | None] = {}
         self._touched: set[Path] = set()
         self._roots: set[str] = set()
+        self.headers: dict[Path, tuple[Path, ...]] = {}
+        """Headers of C++ below the folders of projects, as they are asked for."""
 
     def consulted(self) -> tuple[Path, ...]:
         """The files asked for since this was last called."""

@@ -20,11 +20,23 @@ template <typename First, typename Second> struct pair {
 
 template <typename First, typename Second> __host__ __device__ inline pair<First, Second> make_pair(First a, Second b) { return {a, b}; }
 
+template <typename T> struct reverse_iterator {
+  T* first;
+  int left;
+  __host__ __device__ T& operator*() const { return first[left - 1]; }
+  __host__ __device__ reverse_iterator& operator++() { --left; return *this; }
+  __host__ __device__ bool operator!=(const reverse_iterator& other) const { return left != other.left; }
+};
+
 template <typename T, decltype(sizeof(0)) N> struct array {
   T held[N];
   __host__ __device__ T& operator[](int i) { return held[i]; }
   __host__ __device__ const T& operator[](int i) const { return held[i]; }
+  __host__ __device__ T& at(int i) { return held[i]; }
+  __host__ __device__ const T& at(int i) const { return held[i]; }
   __host__ __device__ T* data() { return held; }
+  __host__ __device__ reverse_iterator<const T> rbegin() const { return {held, int(N)}; }
+  __host__ __device__ reverse_iterator<const T> rend() const { return {held, 0}; }
   __host__ __device__ constexpr int size() const { return N; }
 };
 

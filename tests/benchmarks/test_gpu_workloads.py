@@ -133,13 +133,11 @@ def _naive(x: Any, w: Any, taps: int, stride: int) -> Any:
     ((3, 2), "conv2d_sm90_split rows=64 columns=64 stages=3 parts=2"),
     ((1, 2), "conv2d_sm90_pingpong rows=64 columns=64 stages=3 raster=8 rounds=1"),
     ((3, 1), "conv2d_sm90_wide rows=48 columns=64 stages=3"),
-    ((1, 1), "conv2d_sm90_wide_multicast rows=48 columns=64 stages=3 size=2"),
     ((3, 1), "conv2d_triton rows=64 columns=64 stages=2 threads=128"),
     ((3, 1), "conv2d_boxes_triton rows=64 high=4 images=1 columns=64 stages=2 threads=128"),
     ((3, 2), "conv2d_boxes_triton rows=64 high=2 images=4 columns=64 stages=2 threads=128"),
     ((3, 2), "conv2d_tilelang rows=64 columns=64 stages=2 threads=128"),
-], ids=["1x1", "3x3 of every other pixel", "1x1 of every other pixel", "transposed", "clusters", "Triton", "boxes of pixels", "boxes of every other pixel",
-        "TileLang"])
+], ids=["1x1", "3x3 of every other pixel", "1x1 of every other pixel", "transposed", "Triton", "boxes of pixels", "boxes of every other pixel", "TileLang"])
 def test_every_kind_of_convolution_is_right(kind: conv2d.Kind, point: str) -> None:
     taps, stride = kind
     rng = np.random.default_rng(2)
@@ -155,11 +153,12 @@ def test_every_shape_has_points_and_few_tiles_are_split(monkeypatch: pytest.Monk
     for shape in conv2d.SHAPES:
         assert len([p for p in conv2d.POINTS if conv2d.suits(p, *shape)]) >= 4
     few, many = (8, 14, 14, 512, 512, (3, 1)), (8, 112, 112, 128, 128, (3, 1))
-    assert not any(conv2d.suits(p, *few) for p in conv2d.TRITON_AT_SIZES), "sizes are numbers on Triton where only some are asked for"
+    sized = {p for p in conv2d.TRITON_AT_SIZES if conv2d.suits(p, *few)}
+    assert sized <= asking.fastest_titles("conv2d"), "where all are tried, sizes are numbers on Triton in what was the fastest of a row"
     for of in (asking, conv2d):
         monkeypatch.setattr(of, "KNOWN", [asking.NAMED, "_triton"])
     own = {p for p in conv2d.POINTS if conv2d.suits(p, *few)}
-    assert any(p in own and p.replace(asking.SIZED, "") in own for p in conv2d.TRITON_AT_SIZES)
+    assert any(p in own - sized and p.replace(asking.SIZED, "") in own for p in conv2d.TRITON_AT_SIZES)
     monkeypatch.undo()
     assert any("_split" in p and conv2d.suits(p, *few) for p in conv2d.POINTS)
     assert not any("_split" in p and conv2d.suits(p, *many) for p in conv2d.POINTS)

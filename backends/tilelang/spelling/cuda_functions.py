@@ -12,6 +12,7 @@ from kir.surface.ptx.registers.policies import IN_REGISTERS, WORDS, words
 COPIED = (4, 8, 16)
 """Bytes that one instruction copies."""
 _READ = frozenset(WORDS) - {"wb", "wt"}
+_FROM, _TO = ("global", "register"), ("register", "global")
 _HEAD = "__device__ __forceinline__"
 
 
@@ -21,10 +22,10 @@ def is_loaded(e: n.Load) -> bool:
 
 
 def is_moved(s: n.Copy) -> bool:
-    """Whether a thread's copy from global memory is one instruction that TileLang does not check against the edges of the tensor."""
+    """Whether a thread's copy from or to global memory is one instruction that TileLang does not check against the edges of the tensor."""
     plain = s.via.partition("(")[0] == "vector" or (s.via == "plain" and bool(s.src.cache))
     return (plain and s.src.mask is None and not s.src.clip and s.mask is None and not s.clip and s.signal is None and not s.grouped
-            and not s.attrs and s.src.at.buffer.space == "global" and s.dst.buffer.space == "register"
+            and not s.attrs and (s.src.at.buffer.space, s.dst.buffer.space) in (_FROM, *([] if s.src.cache else [_TO]))
             and (not s.src.cache or _known(s.src.cache) is not None) and moved_bytes(s) in COPIED)
 
 

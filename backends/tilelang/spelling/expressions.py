@@ -178,7 +178,7 @@ class Expressions:
 
     def _operand(self, e: n.Expr, other: n.Expr, least: int, op: str) -> str:
         """An operand: an integer literal beside something else needs no dtype, unless it is narrow: TVM would compute in i32."""
-        if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer and (
+        if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer and (e.dtype == I32 or dtype_of(other.type) == e.dtype) and (
                 e.dtype.bits >= 32 or op in _COMPARISONS or op in _BITWISE or op in ("shl", "shr")) and (
                 e.dtype.kind == "int" or not isinstance(e.value, int) or e.value < 1 << 31):  # else TVM takes it for an int64
             return literal(e) if not literal(e).startswith("-") or least <= UNARY else f"({literal(e)})"

@@ -85,9 +85,9 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
             if found is not None and callee.this is None and cuda_calls.known(callee.name) and _declared_nearer(r, found.fn, args):
                 return cuda_calls.call(r, Builtin(callee.name, None), [_promoted(r, a) for a in args], node)
             if found is None:
-                known = cuda_calls.known(callee.name)
-                if known and callee.this is None:
-                    return cuda_calls.call(r, Builtin(callee.name, callee.args), args, node)
+                plain = callee.name.rpartition("::")[2]
+                if cuda_calls.known(plain) and callee.this is None and (plain == callee.name or any(plain in f.scope.borrowed for f in callee.functions)):
+                    return cuda_calls.call(r, Builtin(plain, callee.args), args, node)
                 raise NotUnderstood(f"a call of '{callee.name}' with ({', '.join(type_text(a) for a in args)}), which no definition fits", node)
             return invoke(r, found, args, callee.this, node)
         case Lambda():
@@ -194,6 +194,9 @@ def _named_cast(r: Reading, fn: Node, listed: Node, scope: Scope) -> Value:
     v = r.value(listed.named_children[0], scope)
     d = to.child_by_field_name("declarator") if to.type == "type_descriptor" else None
     kind = r.types.base_type(to, scope)
+    if listed.named_children[0].type == "this" and isinstance(v, Located) and isinstance(v.type, Rec) and isinstance(kind, Ptr) and isinstance(
+            kind.to, Rec) and v.type.instance.is_a(kind.to.instance):
+        return Pointer(v.place, Ptr(v.type))  # as what it is or derives from
     if d is not None and any("reference" in c.type for c in (d, *_below(d))):
         if isinstance(v, (Members, Located)) and v.type == kind:
             return v
@@ -442,6 +445,9 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
         if constructors or len(args) > len(members):
             raise NotUnderstood(f"no constructor of {t} takes ({', '.join(type_text(a) for a in args)})")
         for m, a in zip(members, args, strict=False):
+            if m.reference and isinstance(made, Members):
+                made.fields[m.name] = pinned_place(r, a, m.name) if isinstance(a, Located | Members) else a
+                continue
             assign(r, member(r, made, m.name, node), a)
         for m in members[len(args) :]:
             begin(r, made, t, m, True)

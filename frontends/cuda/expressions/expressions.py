@@ -24,7 +24,7 @@ from ..values.conversions import as_tile, cast, condition, convert, zero_of
 from ..values.emitter import reads_memory
 from ..values.loads import rvalue
 from ..values.memory import Place
-from ..values.objects import assign, begun, new_object, pinned_value
+from ..values.objects import assign, begun, new_object, pinned_place, pinned_value
 from ..values.pointers import ChoosingPointer
 from ..values.reading import Reading
 from ..values.values import (
@@ -396,7 +396,8 @@ def braced(r: Reading, node: Node, t: CType, scope: Scope) -> Value:
             assert isinstance(at, (Located, Members))
             assign(r, at, braced(r, item, at.type, scope) if item.type == "initializer_list" else value(r, item, scope))
         return rvalue(r, made)
-    if isinstance(t, Rec) and (any(c.type == "initializer_pair" for c in items) or (len(items) < len(t.instance.members()) and t.instance.begins())):
+    if isinstance(t, Rec) and (any(c.type == "initializer_pair" for c in items) or (len(items) < len(t.instance.members()) and t.instance.begins()) or (
+            _of_objects(r, items, t, scope))):
         return _aggregate(r, node, items, t, scope)
     if isinstance(t, Rec) and leaf(t) is None:
         members = t.instance.members()
@@ -439,6 +440,13 @@ def braced(r: Reading, node: Node, t: CType, scope: Scope) -> Value:
     return Wide(build.call("vec", *flat) if count <= 16 and count > 0 else _long_vector(r, flat, t), t)
 
 
+def _of_objects(r: Reading, items: list[Node], t: Rec, scope: Scope) -> bool:
+    """Whether an object, or what a member refers to, stands among the values of a list: then each value is a member's, and none a part of one."""
+    pairs = list(zip(items, t.instance.members(), strict=False))
+    return len(items) == len(pairs) and any(m.reference or (
+        isinstance(m.type, Rec) and c.type != "initializer_list" and isinstance(type_of(r, c, scope), Rec)) for c, m in pairs)
+
+
 def _aggregate(r: Reading, node: Node, items: list[Node], t: Rec, scope: Scope) -> Value:
     """A class without constructors from values in order, or by name (`{.a = 1}`); members that are left out begin as their class says, else with zero."""
     made = new_object(r, "value", t)
@@ -451,6 +459,12 @@ def _aggregate(r: Reading, node: Node, items: list[Node], t: Rec, scope: Scope) 
             calls.begin(r, made, t, m, True)
             continue
         item = given.pop(m.name)
+        if m.reference:
+            if not isinstance(made, Members):
+                raise NotUnderstood(f"what the member '{m.name}' refers to", item)
+            held = value(r, item, scope)
+            made.fields[m.name] = pinned_place(r, held, m.name) if isinstance(held, Located | Members) else held
+            continue
         v = braced(r, item, m.type, scope) if item.type == "initializer_list" else value(r, item, scope)
         assign(r, places.member(r, made, m.name, node), v)
     if given:

@@ -13,7 +13,7 @@ from kir.ir.visit import transform, walk
 from ..names import overloads
 from ..source.source import Node
 from ..symbols.classes import Rec, size_of
-from ..symbols.symbols import Function, Scope, Value
+from ..symbols.symbols import Candidate, Function, Scope, Value
 from ..types.c_types import ANY_POINTER, VOID, Arr, Prim, Vec, promoted, usual
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted, divided
@@ -314,14 +314,26 @@ def selected(r: Reading, cond: n.Expr, a: n.Expr, b: n.Expr) -> n.Expr:
 
 
 def user_operator(r: Reading, sign: str, args: list[Value], node: Node) -> Value | None:
-    """The result of an operator that the program defines; None when it defines none that fits."""
-    name = f"operator{sign}"
+    """The result of an operator that the program defines; None when it defines none that fits as the operands are: operators are looked for in every
+    namespace, and in some of them anything can be made of an object."""
+    before, r.converting = r.converting, True
+    try:
+        method, chosen = _operator(r, f"operator{sign}", args, node)
+    finally:
+        r.converting = before
+    if method is not None:
+        return r.calls.invoke(r, method, args[1:], args[0], node)
+    return None if chosen is None else r.calls.invoke(r, chosen, args, None, node)
+
+
+def _operator(r: Reading, name: str, args: list[Value], node: Node) -> tuple[Candidate | None, Candidate | None]:
+    """The method of the first operand that an operator is, or the function."""
     first = args[0]
     if isinstance(first, (Members, Record, Located, Wide)) and isinstance(first.type, Rec):
         found = first.type.instance.methods(name)
         fitting = overloads.fitting(r, tuple(found), None, args[1:], node)
         if fitting is not None:
-            return r.calls.invoke(r, fitting, args[1:], first, node)
+            return fitting, None
     scope: Scope | None = r.index.root
     spaces = [scope] if scope is not None else []
     for x in args:
@@ -331,10 +343,7 @@ def user_operator(r: Reading, sign: str, args: list[Value], node: Node) -> Value
     functions: list[Function] = []
     for s in spaces:
         functions += [d for d in s.decls.get(name, ()) if isinstance(d, Function) and d.owner is None and d not in functions]
-    chosen = overloads.fitting(r, tuple(functions), None, args, node)
-    if chosen is not None:
-        return r.calls.invoke(r, chosen, args, None, node)
-    return None
+    return None, overloads.fitting(r, tuple(functions), None, args, node)
 
 
 def overloaded(r: Reading, sign: str, args: list[Value], node: Node) -> Value:

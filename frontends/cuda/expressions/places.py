@@ -36,7 +36,11 @@ def pointer(r: Reading, node: Node, scope: Scope) -> Value:
         return _address_of_chosen(r, arg, scope) or address(r, r.value(arg, scope), arg)
     if _is_this(arg):
         return r.value(arg, scope)
-    return pointed(r, rvalue(r, r.value(arg, scope)), node)
+    v = r.value(arg, scope)
+    if isinstance(v, Members | Record | Located | Wide) and not isinstance(v, Aimed) and isinstance(v.type, Rec) and (
+            made := operators.user_operator(r, "*", [v], node)) is not None:
+        return made
+    return pointed(r, rvalue(r, v), node)
 
 
 def _address_of_chosen(r: Reading, node: Node, scope: Scope) -> Value | None:

@@ -15,9 +15,9 @@ from ..symbols.index import Index
 from ..symbols.symbols import Function, TParam
 from ..symbols.template_candidates import likely
 
-MOST_CLASSES, MOST_HEADERS, MOST_FOLLOWED, LEAST_SHARE, MOST_NESTED = 3, 400, 12, 0.6, 2
+MOST_CLASSES, MOST_HEADERS, MOST_FOLLOWED, LEAST_SHARE, MOST_NESTED, MOST_BYTES = 3, 400, 12, 0.6, 2, 400_000
 """Classes that are offered for a parameter; headers that are looked into; functions that are followed; the share of the members that a class must have
-(the rest may come of its bases and of macros); how deep classes are arguments of one another."""
+(the rest may come of its bases and of macros); how deep classes are arguments of one another; bytes beyond which a header is left out."""
 _CLASS = re.compile(r"(?:template\s*<(?P<params>[^{};]*?)>\s*)?\b(?:struct|class)\s+(?:(?:alignas|__align__|__CUDA_ALIGN__)\s*\([^()]*\)\s*)?"
                     r"(?P<name>\w+)\s*(?:final\s*)?(?::(?!:)(?P<bases>[^{;]*))?\{")
 _TYPE = ("typename", "class")
@@ -79,13 +79,13 @@ class _Classes:
     def __init__(self, shown: Sequence[str], own: Mapping[Path, str], rest: Sequence[Path]) -> None:
         self.shown, self.own = shown, own
         self.read = [*own.items(), *((path, words) for path in rest if (words := _words(path)))]
-        self.bodies = {m["name"]: body for _, words in reversed(self.read) for m, body in _classes(words)}
 
     def fitting(self, needs: Asked, nested: int = 0) -> list[Class]:
         """Classes that have what is asked of them, the likeliest first."""
         names = needs[0] | needs[1]
-        found = [(share, k, path, m, body) for k, (path, words) in enumerate(self.read) if any(name in words for name in names)
-                 for share, m, body in _fitting(words, *needs, self.bodies)]
+        read = [(k, path, words) for k, (path, words) in enumerate(self.read) if any(name in words for name in names)]
+        bodies = {m["name"]: body for _, _, words in reversed(read) for m, body in _classes(words)}
+        found = [(share, k, path, m, body) for k, path, words in read for share, m, body in _fitting(words, *needs, bodies)]
         best = sorted(found, key=lambda x: (-x[0], x[2] not in self.own, x[1]))[:MOST_CLASSES]
         return [self._with_arguments(path, m, body, nested) for _, _, path, m, body in best]
 
@@ -106,7 +106,7 @@ class _Classes:
 
 def _words(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= MOST_BYTES else ""
     except OSError:
         return ""
 
@@ -121,6 +121,8 @@ def _fitting(words: str, types: frozenset[str], members: frozenset[str], made: b
     """The classes of a file that have all of these types and most of these members, with the share of those, and what is between their braces."""
     for m, own in _classes(words):
         body = "\n".join([own, *(bodies[base] for base in _WORD.findall(m["bases"] or "") if base in bodies)])
+        if not all(name in body for name in types):
+            continue
         has = set(_WORD.findall(body))
         plain = body.replace("_", "").lower()  # a macro of that name may be what declares it
         share = sum(x in has or x.replace("_", "").lower() in plain for x in members) / len(members) if members else 1.0

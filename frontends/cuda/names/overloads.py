@@ -73,9 +73,9 @@ def type_of_value(v: Value) -> CType:
 
 def fitting(r: Reading, functions: tuple[Function, ...], explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
     """The definition that fits the arguments best, None when none does. Raises NotUnderstood when two fit equally well."""
-    said = (explicit is not None, *map(_given, explicit or ()), *map(_seen, args))
+    said = (r.converting, explicit is not None, *map(_given, explicit or ()), *map(_seen, args))
     key = (*map(id, functions), *said)
-    if None in said or r.converting:
+    if None in said:
         return _fitting(r, functions, explicit, args, node)
     if key not in r.fitted:
         r.fitted[key] = (functions, _fitting(r, functions, explicit, args, node))

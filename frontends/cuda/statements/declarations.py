@@ -8,7 +8,7 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import walk
 
 from ..expressions import calls
-from ..expressions.places import element
+from ..expressions.places import element, member
 from ..names.mutation_analysis import function_body, mutated
 from ..source.source import Node, fragment
 from ..source.syntax import declared_name, text
@@ -183,17 +183,25 @@ def _structured(r: Reading, names: Node, init: Node | None, scope: Scope) -> Non
         raise NotUnderstood("a structured binding without a value", names)
     v = r.value(init, scope)
     words = [text(c) for c in names.named_children if c.type == "identifier"]
+    if isinstance(v, Members | Record | Located | Wide) and isinstance(v.type, Rec) and v.type.instance.name.startswith("array<") and (
+            [m.name for m in v.type.instance.members()] == ["held"]):  # std::array is taken apart as the array in it
+        v = member(r, v, "held", names)
+    by_reference = names.parent is not None and "reference" in names.parent.type and isinstance(v, Members | Located)
+
+    def bind(parts: list[Value]) -> None:
+        if len(parts) != len(words):
+            raise NotUnderstood(f"a structured binding of {len(words)} names to {len(parts)} members", names)
+        for word, part in zip(words, parts, strict=True):
+            scope.values[word] = pinned_place(r, part, word) if by_reference and isinstance(part, Members | Located) else pinned_value(r, rvalue(r, part), word)
+
     if isinstance(v, (Members, Record)):
-        parts = [x for k, x in v.fields.items() if k != "#array"]
-        for word, part in zip(words, parts, strict=False):
-            scope.values[word] = pinned_value(r, rvalue(r, part), word)
-        return
+        return bind([x for k, x in v.fields.items() if k != "#array"])
+    if isinstance(v, Located | Wide) and isinstance(v.type, Rec):
+        return bind([member(r, v, m.name, names) for m in v.type.instance.members()])
     held = v if isinstance(v, Located) and isinstance(v.type, Arr) else rvalue(r, v)
-    if isinstance(held, Wide | Located) and isinstance(held.type, Vec | Arr) and len(words) == held.type.n:
-        for k, word in enumerate(words):
-            each = component(r, held, k) if isinstance(held, Wide) and isinstance(held.type, Vec) else element(r, held, Scalar(build.const(k)), names)
-            scope.values[word] = pinned_value(r, rvalue(r, each), word)
-        return
+    if isinstance(held, Wide | Located) and isinstance(held.type, Vec | Arr):
+        return bind([component(r, held, k) if isinstance(held, Wide) and isinstance(held.type, Vec) else element(r, held, Scalar(build.const(k)), names)
+                     for k in range(held.type.n)])
     raise NotUnderstood(f"a structured binding of {type_text(v)}", names)
 
 

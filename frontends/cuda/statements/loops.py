@@ -17,8 +17,8 @@ from ..expressions.places import element
 from ..names.mutation_analysis import mutated
 from ..source.source import Node, fragment
 from ..source.syntax import contains, declared_name, text
-from ..symbols.symbols import Scope
-from ..types.c_types import Arr, Prim
+from ..symbols.symbols import Scope, Value
+from ..types.c_types import Arr, Auto, Prim
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted
 from ..values.conversions import condition, scalar, type_text
@@ -127,7 +127,7 @@ def _over(r: Reading, node: Node, scope: Scope, frame: Frame, unroll: Node | Non
     name = declared_name(d) if d is not None else None
     if right is None or d is None or body is None or name is None or name.type != "identifier":
         raise NotUnderstood("a loop over a range in this form", node)
-    held = r.value(right, scope)
+    held = _listed(r, right, node, d, scope) if right.type == "initializer_list" else r.value(right, scope)
     held = spilled(r, held) if isinstance(held, Wide) else held
     of = held.fields.get("#array") if isinstance(held, Members) else held
     whole = of.type if isinstance(of, (Located, TypeName)) else None
@@ -142,6 +142,15 @@ def _over(r: Reading, node: Node, scope: Scope, frame: Frame, unroll: Node | Non
         scope.values[text(name)] = each if reference else local_value(
             r, text(name), rvalue(r, each), type_, text(name) in mutated(r, body, scope), f"{text(name)}[]" in mutated(r, body, scope))
     r.m.emit(n.For(var, build.const(0), build.const(whole.n), build.const(1), (*before, *_body(r, body, scope, frame)), kind, attrs))
+
+
+def _listed(r: Reading, right: Node, node: Node, d: Node, scope: Scope) -> Value:
+    """`{a, b, c}` after the colon, as an array of what the loop's variable is."""
+    items = [c for c in right.named_children if c.type != "comment"]
+    kind, _ = r.types.declared_type(node, d, scope)
+    if isinstance(kind, Auto) and items:
+        kind = r.type_of(items[0], scope)
+    return r.braced(right, Arr(kind, len(items)), scope)
 
 
 def _unrolling(r: Reading, unroll: Node | None, scope: Scope) -> tuple[str, n.Attrs]:

@@ -336,6 +336,8 @@ class Index:
         if found is not None and last in found.decls:
             for d in found.decls[last]:
                 scope.declare(last, d)
+        elif path in (["std"], [""], ["", "std"]):
+            scope.borrowed.add(last)
 
     def every_namespace(self) -> list[Scope]:
         """All namespaces that have names."""

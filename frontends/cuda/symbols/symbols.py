@@ -48,6 +48,8 @@ class Scope:
     values: dict[str, Value] = field(default_factory=dict)
     decls: dict[str, list[Decl]] = field(default_factory=dict)
     using: list[Scope] = field(default_factory=list)
+    borrowed: set[str] = field(default_factory=set)
+    """Names of the C++ library's functions that it has beside its own (`using std::sqrt;`)."""
     this: Value | None = None
     instance: Instance | None = None
     templates: tuple[object, ...] = ()

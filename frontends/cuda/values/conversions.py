@@ -20,7 +20,7 @@ from .loads import rvalue
 from .pointers import Handle
 from .reading import Reading
 from .shared_pool_views import pointed
-from .values import Chosen, Located, Mapped, Members, Nothing, Null, Pointer, Record, Remote, Residue, Scalar, Wide, Word, constant
+from .values import Aimed, Chosen, Located, Mapped, Members, Nothing, Null, Pointer, Record, Remote, Residue, Scalar, Wide, Word, constant
 
 _RAW = {"__half_raw": F16, "__nv_bfloat16_raw": BF16}
 """Records of the bits of one number."""
@@ -151,6 +151,8 @@ def _to_pointer(r: Reading, v: Value, to: Ptr) -> Value:
             return _to_pointer(r, rvalue(r, r.calls.spilled(r, v)), to)
         case Null():
             return v
+        case Members() if isinstance(to.to, Rec) and v.type.instance.is_a(to.to.instance):  # `this`, as what it is or derives from
+            return Aimed(v.type, v.fields)
         case Handle() if v.type == to:
             return v
         case Remote():

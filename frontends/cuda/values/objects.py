@@ -163,7 +163,7 @@ def _number(r: Reading, v: Value, t: Prim) -> Scalar:
 def _store_wide(r: Reading, to: Located, v: Value) -> None:
     if isinstance(v, (Record, Members)) and isinstance(to.type, Rec):
         layout = to.type.instance.layout()
-        held = {m.name: pinned_value(r, rvalue(r, v.fields[m.name]), m.name) for m in to.type.instance.members()}  # before any of them is written
+        held = {m.name: pinned_value(r, _value(r, v.fields[m.name]), m.name) for m in to.type.instance.members()}  # before any of them is written
         for m in to.type.instance.members():
             assign(r, Located(to.place.moved(layout.offsets[m.name]), m.type), held[m.name])
         return
@@ -197,6 +197,11 @@ def _store_wide(r: Reading, to: Located, v: Value) -> None:
     r.m.emit(n.Store(at, value, cache=to.place.policy))
 
 
+def _value(r: Reading, v: Value) -> Value:
+    """What a member holds: an array as a whole, and no address of it."""
+    return load(r, v.place, v.type) if isinstance(v, Located) and isinstance(v.type, Arr) and not isinstance(v, PointerArray) else rvalue(r, v)
+
+
 def _only(e: n.Expr) -> n.Expr:
     """The number that a vector of one holds."""
     if isinstance(e, n.Cast) and lanes(e.x.type) == 1 and shape_of(e.x.type):
@@ -215,8 +220,8 @@ def _assign_members(r: Reading, to: Members, v: Value) -> None:
         held: dict[str, Value] = {}
         for name in places:
             each = v.fields[name]
-            if isinstance(each, Located) and isinstance(each.type, Arr) and not isinstance(each, PointerArray):
-                each = load(r, each.place, each.type)
+            if isinstance(each, Located) and isinstance(each.type, Arr):
+                each = _value(r, each) if not isinstance(each, PointerArray) else each
             others = {x for other, place in places.items() if other != name for x in _stores(place)}
             held[name] = _kept(r, each, name) if _names_of(each) & others else each  # before any of them is written
         for name, place in places.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import libcst as cst
 
@@ -23,6 +24,7 @@ from ..values.values import (
     Function,
     Instance,
     Items,
+    LayoutOf,
     Listed,
     Memory,
     Method,
@@ -46,6 +48,9 @@ from .classes import fields_of, inherited, initializer, is_enumeration, members
 from .iteration import iterated
 from .operators import binary
 from .python_functions import LIBRARY, python_function
+
+_LAYOUT = re.compile(r"(?:^|_)(make_\w*?layout)(?:_\d+)?$")
+"""What objects of other packages make layouts of buffers by."""
 
 
 def call(r: Reader, scope: Scope, e: cst.Call) -> Value:
@@ -93,6 +98,8 @@ def invoke(r: Reader, fn: Value, given: Signature, e: cst.CSTNode) -> Value:
             return _method(r, fn, given)
         case Choice():
             raise Undecided(fn.cond)
+        case Open() if (word := _LAYOUT.search(fn.name)) is not None and any(isinstance(x, Memory) for x in given.args):
+            return LayoutOf(word[1], tuple(given.args), tuple(given.named.items()), r.out.origin)  # which thread holds what is no part of the meaning
         case Open():
             _of_host(r, fn.name, given)
             return r.ask(fn.name, f"{fn.key or fn.name}({given.args}{given.named})")
@@ -186,6 +193,8 @@ def _method(r: Reader, fn: Method, given: Signature) -> Value:
                 return owner.join(str(x) for x in parts)
         case str(), ("lower" | "upper" | "strip" | "removeprefix" | "removesuffix" | "startswith" | "endswith" | "replace" | "split" | "format"):
             args = [r.decided(a) for a in given.args]
+            if fn.name in ("startswith", "endswith") and len(args) == 1 and isinstance(args[0], Items) and all(isinstance(x, str) for x in args[0].items):
+                return bool(getattr(owner, fn.name)(args[0].items))
             if all(isinstance(a, str) for a in args):
                 made = getattr(owner, fn.name)(*args)
                 return Items(tuple(made)) if isinstance(made, list) else made

@@ -50,8 +50,14 @@ def unary_operation(r: Reader, scope: Scope, e: cst.UnaryOperation) -> Value:
 
 
 def binary_operation(r: Reader, scope: Scope, e: cst.BinaryOperation) -> Value:
-    """`a + b` and the like."""
-    return binary(r, arithmetic.named(e.operator), evaluate(r, scope, e.left), evaluate(r, scope, e.right))
+    """`a + b` and the like; a long sum is no deeper than a short one."""
+    parts = [e]
+    while isinstance(left := parts[-1].left, cst.BinaryOperation):
+        parts.append(left)
+    value = evaluate(r, scope, parts[-1].left)
+    for part in reversed(parts):
+        value = binary(r, arithmetic.named(part.operator), value, evaluate(r, scope, part.right))
+    return value
 
 
 def unary(r: Reader, operator: cst.BaseUnaryOp, value: Value) -> Value:

@@ -12,6 +12,7 @@ from kir.ir.types import F32, I32, dtype_of
 from ..state.reader import OWN, Reader
 from ..values import arithmetic
 from ..values.arithmetic import convert
+from ..values.names import said_dtype
 from ..values.values import (
     Builtin,
     Function,
@@ -19,9 +20,11 @@ from ..values.values import (
     Items,
     Listed,
     Loop,
+    Memory,
     NotUnderstood,
     Num,
     Open,
+    Place,
     Signature,
     Slice,
     Table,
@@ -81,6 +84,8 @@ def _number(r: Reader, name: str, args: list[Value]) -> Value:
             return found if isinstance(found, bool) else Num(found)
         case "str", [one] if is_known(one):
             return str(one)
+        case "str", [TypeOf() as one] if not one.dtype.is_symbolic:
+            return said_dtype(one.dtype)
         case "sum", [one]:
             out: Value = 0
             for x in iterated(r, one):
@@ -165,8 +170,8 @@ def _answer(r: Reader, name: str, args: list[Value], apply: Apply) -> Value:
                 return any(outcomes) if name == "any" else all(outcomes)
         case "print", _:
             return None
-        case "isinstance", [one, of] if is_known(one) and (known := _kinds(of)) is not None:
-            return isinstance(one, known)
+        case "isinstance", [one, of] if (known := _kinds(of)) is not None and (held := _is_of(r.settled(one), known)) is not None:
+            return held
         case ("isinstance" | "hasattr" | "getattr"), _:
             subject = args[0].name if args and isinstance(args[0], Open) else "is"
             return r.ask(f"{subject}_{name}", f"{OWN}{name}({args})", "bool")
@@ -177,10 +182,27 @@ def _answer(r: Reader, name: str, args: list[Value], apply: Apply) -> Value:
 
 def _kinds(v: Value) -> tuple[type, ...] | None:
     """Python's own types, as `isinstance` takes them; None for others."""
-    named = {"int": int, "float": float, "bool": bool, "str": str}
+    named = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "tuple": tuple, "dict": dict}
     each = v.items if isinstance(v, Items) else (v,)
     found = [named.get(x.name.removeprefix("builtins.")) if isinstance(x, Builtin) else None for x in each]
     return None if any(x is None for x in found) else tuple(x for x in found if x is not None)
+
+
+def _is_of(v: Value, known: tuple[type, ...]) -> bool | None:
+    """Whether a value is of one of Python's own types; None where that is not known."""
+    match v:
+        case Listed():
+            return list in known
+        case Items():  # some that stand for what Python would have as a list or an iterator
+            return True if {list, tuple} <= {*known} else None if {list, tuple} & {*known} else False
+        case Table():
+            return dict in known
+        case Memory() | Place() | Function():
+            return False
+        case Num() if not {int, float, bool}.intersection(known):
+            return False
+        case _:
+            return isinstance(v, known) if is_known(v) else None
 
 
 def _folded(r: Reader, op: str, args: list[Value]) -> Value:

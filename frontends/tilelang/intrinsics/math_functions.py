@@ -257,7 +257,10 @@ def _let(r: Reader, given: Signature) -> Value:
     var, value, body = given.args[0], r.run(given.args[1]), r.run(given.args[2])
     if not isinstance(var, Num) or not isinstance(var.expr, n.Var) or var.expr.of != value.type:
         raise NotUnderstood("a 'Let' of what is no variable of that dtype")
-    return Num(substitute(body, {var.expr.name: value}))
+    own = {var.expr.name: value}
+    for block in r.out.blocks:  # names that were made on the way to the body
+        block[:] = [substitute(s, own) for s in block]
+    return Num(substitute(body, own))
 
 
 WORDS: Mapping[str, Word] = {

@@ -4,7 +4,7 @@ names (tables of settings, calls, defaults), and usual numbers for the rest."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import combinations, islice, product
 from pathlib import Path
@@ -26,13 +26,13 @@ USUAL = (64, 1024, 32_768)
 """Numbers for an extent of which nothing is said, one after the other."""
 SHORT, THREADS = 2, 128
 """How long a list is, how large each of its elements, a cluster and a pipeline; threads of a CTA."""
-FEW_OF = ("stage", "warp", "cluster", "split", "slot", "depth", "unroll")
+FEW_OF = ("stage", "warp", "cluster", "split", "slot", "depth", "unroll", "buffers", "wgs")
 """What names of numbers speak of of which there are few."""
 BYTES_OF = ("itemsize", "item_size", "element_size", "elem_size")
 """What names of the bytes of an element hold."""
 TRIED = (64, 128, 32, 16, 8, 256, 4, 2, 1, 512, 1024)
 """Numbers that are tried for a condition to hold."""
-CHANGED = ("int", "bool", "any")
+CHANGED = ("int", "bool", "any", "str")
 """Kinds of metas that are changed for conditions to hold."""
 MOST_FILES, MOST_BYTES = 12, 400_000
 """Files beside a kernel that are looked through, and how large they may be."""
@@ -80,11 +80,9 @@ def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionD
         elif fits(wanted.get(name), value):
             said[name] = value
     free: Said = {m.name: v for m in metas if m.name not in said and (v := _of_kind(m, choices.get(m.name, ()))) is not None}
-    usual = max(lists.values(), default=0) or SHORT
-    for name, count in lists.items():
-        kinds = [wanted.get(f"{name}_{at}") for at in range(count or usual)] if f"{name}_0" not in said else []
-        elements: Said = _elements(name, [SHORT if m is None or (v := _of_kind(m, choices.get(m.name, ()))) is None else v for m in kinds])
-        free.update(elements)
+    for name in lists:
+        if f"{name}_0" not in said:
+            free.update(_elements(name, _items(name, lists, lambda x: _of_kind(wanted[x], choices.get(x, ())) if x in wanted else None)))
     whole = [k for k, m in wanted.items() if m.kind == "int" and m.default is None and k not in said and k not in free]
     shapes = made_of(tensor_extents(node), owners) - made_of(allocated_extents(node), owners)
     open_ = tuple(x for x in whole if x in shapes)
@@ -103,6 +101,12 @@ def guesses(source: Path, owners: Sequence[cst.FunctionDef], node: cst.FunctionD
         if (made, sizes) not in before:
             before.append((made, sizes))
             yield Guess(made, sizes, tuple(k for k in made if k not in said or made[k] != said[k]), made.keys() >= {*whole})
+
+
+def _items(name: str, lists: Mapping[str, int], of_kind: Callable[[str], Value]) -> list[Value]:
+    """Elements of a list: as many as are looked at, or else as other lists have; those that are lists have their own."""
+    parts = [f"{name}_{at}" for at in range(lists[name] or max(lists.values()) or SHORT)]
+    return [Items(tuple(_items(x, lists, of_kind))) if x in lists else SHORT if (v := of_kind(x)) is None else v for x in parts]
 
 
 def _elements(name: str, items: Sequence[Value]) -> Said:
@@ -145,11 +149,16 @@ def _of_kind(m: n.Meta, choices: Sequence[Value]) -> Value:
 def repaired(given: Said, needed: Sequence[n.Expr], kinds: Mapping[str, str], firm: set[str]) -> Said:
     """The values with others for some that conditions speak of, so that more of them hold: one or two at a time, `firm` ones last."""
     made, failing = dict(given), _failing(given, needed)
+    texts: dict[str, list[Value]] = {}
+    for x in (x for cond in needed for x in walk(cond) if isinstance(x, n.Call) and x.fn == "meta_is"):
+        if isinstance(var := x.args[0], n.Var) and (text := str(dict(x.attrs)["value"])) != "None":
+            texts.setdefault(var.name, []).append(text)
     for _ in range(len(failing)):
         for cond in failing:
             asked = [x.name for x in dict.fromkeys(x for x in walk(cond) if isinstance(x, n.Var)) if x.name in made and kinds.get(x.name) in CHANGED]
             asked.sort(key=lambda x: x in firm)
-            better = next((each for some in (*((x,) for x in asked), *combinations(asked, 2)) for values in product(*(_values(made[x]) for x in some))
+            some_of = (*((x,) for x in asked), *combinations(asked, 2))
+            better = next((each for some in some_of for values in product(*(_values(made[x], texts.get(x, [])) for x in some))
                            if len(_failing(each := {**made, **dict(zip(some, values, strict=True))}, needed)) < len(failing)), None)
             if better is not None:
                 made, failing = better, _failing(better, needed)
@@ -159,8 +168,17 @@ def repaired(given: Said, needed: Sequence[n.Expr], kinds: Mapping[str, str], fi
     return made
 
 
-def _values(held: Value) -> list[Value]:
-    return [not held] if isinstance(held, bool) else [x for x in TRIED if x != held]
+def _values(held: Value, texts: Sequence[Value]) -> Sequence[Value]:
+    """Other values of the kind of one."""
+    match held:
+        case bool():
+            return [not held]
+        case int():
+            return [x for x in TRIED if x != held]
+        case str():
+            return [x for x in texts if x != held]
+        case _:
+            return []
 
 
 def _failing(given: Said, needed: Sequence[n.Expr]) -> list[n.Expr]:

@@ -91,7 +91,8 @@ def _not_understood(r: Reader, module: Module, node: cst.FunctionDef, reason: st
 
 def read_sides(project: Project, module: Module, node: cst.FunctionDef, name: str) -> list[tuple[tuple[Side, ...], n.Program]]:
     """The generic programs of a function, one for each outcome of the conditions of the binding that make it another kernel, each with what it
-    assumes (nothing for a function that is one kernel). Raises KirError as `read_kernel` does."""
+    assumes (nothing for a function that is one kernel, or more than are told apart: then it is kept as text). Raises KirError as `read_kernel` does."""
+    whole: n.Program | None = None
     waiting: list[tuple[Side, ...]] = [()]
     out: list[tuple[tuple[Side, ...], n.Program]] = []
     last: KirError | None = None
@@ -103,7 +104,10 @@ def read_sides(project: Project, module: Module, node: cst.FunctionDef, name: st
         except KirError as bad:
             last = bad  # a side for which the factory makes no kernel
             continue
-        if undecided and undecided[0] not in [cond for cond, _ in assumed] and len(out) + len(waiting) + 2 <= SIDES:
+        whole = whole or made
+        if undecided and undecided[0] not in [cond for cond, _ in assumed]:
+            if len(out) + len(waiting) + 2 > SIDES:
+                return [((), whole)]
             waiting += [(*assumed, (undecided[0], holds)) for holds in (True, False)]
             continue
         out.append((assumed, made))

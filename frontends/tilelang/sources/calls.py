@@ -52,19 +52,23 @@ class Operand:
     place: Place | None = None
     value: n.Expr | None = None
     literal: str = ""
+    within: str = ""
+    """The parameter that points to the first element of a place's memory, where others point there too."""
+    at: n.Expr | None = None
+    """Then how many elements behind that the place is."""
 
 
 def called(r: Reader, name: str, dtype: DType | None, args: Sequence[Value]) -> Value:
     """A call that gives a number of a dtype (None: it gives none). Raises NotUnderstood."""
     source = source_of(r, name)
-    operands = [_operand(r, f"p{k}", v) for k, v in enumerate(args)]
+    operands = _of_one_memory(r, [_operand(r, f"p{k}", v) for k, v in enumerate(args)])
     open_ = sorted({d.name for d in [*(_dtype(o) for o in operands), dtype] if d is not None and d.is_symbolic})
     if len(open_) > 2:
         raise NotUnderstood(f"a function of CUDA source, '{name}', of dtypes that the binding decides")
     found = []
     for chosen in product(TRIED, repeat=len(open_)):
         types = {k: DTYPES[v] for k, v in zip(open_, chosen, strict=True)}
-        found.append(_thread(_kernel(source, name, dtype, operands, types), name, {o.name for o in operands}))
+        found.append(_thread(_kernel(source, name, dtype, operands, types), name, {o.within or o.name for o in operands}))
     if dtype is None and (moves := _moves(found, operands)) is not None:
         _move(r, moves, {o.name: o.place for o in operands if o.place is not None})
         return 0
@@ -98,6 +102,30 @@ def _operand(r: Reader, name: str, v: Value) -> Operand:
     return Operand(name, Place(b, tuple(i.lo if isinstance(i, n.Span) else i for i in p.index)))
 
 
+def _of_one_memory(r: Reader, operands: Sequence[Operand]) -> list[Operand]:
+    """Places in one memory as so many elements behind its first: else what the function does with one would be read as nothing of the other. Raises
+    NotUnderstood for memory that is not dense, and for views of it."""
+    held: dict[str, list[Operand]] = {}
+    for o in operands:
+        if o.place is not None:
+            held.setdefault(r.aliases.get(o.place.buffer.name, o.place.buffer.name), []).append(o)
+    made: dict[str, Operand] = {}
+    for those in held.values():
+        places = [o.place for o in those if o.place is not None]
+        b = places[0].buffer
+        if len(those) < 2:
+            continue
+        if any(x.buffer != b for x in places) or b.space == "shared" or b.strides is not None or not b.shape:
+            raise NotUnderstood(f"a function of CUDA source of several places in '{b.name}'")
+        for o, p in zip(those, places, strict=True):
+            flat: n.Expr = build.const(0)
+            for i, d in zip(p.index, b.shape, strict=True):
+                assert isinstance(i, n.Expr)
+                flat = build.add(build.mul(flat, d), i)
+            made[o.name] = replace(o, place=Place(b, tuple(build.const(0) for _ in b.shape)), within=those[0].name, at=flat)
+    return [made.get(o.name, o) for o in operands]
+
+
 def _dtype(o: Operand) -> DType | None:
     return o.place.buffer.dtype if o.place is not None else dtype_of(o.value.type) if o.value is not None else None
 
@@ -116,15 +144,19 @@ def _kernel(source: str, name: str, dtype: DType | None, operands: Sequence[Oper
         if own is None:
             given.append(o.literal)
             continue
+        if o.at is not None:
+            known = build.int_value(o.at)
+            given.append(f"{o.within} + {f'{o.name}_at' if known is None else known}")
+            params += [*([f"{word(own)}* {o.name}"] if o.name == o.within else []), *([f"int {o.name}_at"] if known is None else [])]
+            continue
         given.append(o.name)
         if o.place is not None and o.place.buffer.space == "shared":
             inner.append(f"  __shared__ {word(own)} {o.name}[{SHARED // max(1, types.get(own.name, own).bytes)}];\n")
         else:
             params.append(f"{word(own)}{'*' if o.place is not None else ''} {o.name}")
     call = f"{name}({', '.join(given)})"
-    if dtype is not None:
-        params.append(f"{word(dtype)}* {RESULT}")
-        call = f"{RESULT}[0] = {call}"
+    params.append(f"{word(dtype) if dtype is not None else 'int'}* {RESULT}")
+    call = f"{RESULT}[0] = {call}" if dtype is not None else f"{call};\n  {RESULT}[0] = 0"  # so that a thread that ends in it does not end with the kernel
     return f"#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n{source}\n__global__ void kir_call({', '.join(params)}) {{\n{''.join(inner)}  {call};\n}}\n"
 
 
@@ -160,8 +192,10 @@ def _thread(text: str, name: str, given: Collection[str]) -> n.Block:
 def _moves(found: Sequence[n.Block], operands: Sequence[Operand]) -> list[Move] | None:
     """What is moved, where that is all that is done, with whatever dtypes."""
     pointers = {o.name: o for o in operands if o.place is not None}
+    if any(o.at is not None for o in operands):
+        return None
     try:
-        each = [moves_of(body, pointers) for body in found]
+        each = [moves_of(body[:-1] if body and isinstance(s := body[-1], n.Store) and s.at.buffer.name == RESULT else body, pointers) for body in found]
     except NoMoves:
         return None
     return each[0] if all(x == each[0] for x in each) else None
@@ -232,7 +266,7 @@ def _spliced(r: Reader, body: n.Block, operands: Sequence[Operand]) -> tuple[n.B
     """What the function does, with what is given."""
     shape = (*(r.thread_shape or (r.threads,)), *[build.const(1)] * 3)[:3]
     values = {"t": n.Var(r.thread, I32), **{f"threads_{x}": e for x, e in zip("xyz", shape, strict=True)},
-              **{o.name: o.value for o in operands if o.value is not None}}
+              **{o.name: o.value for o in operands if o.value is not None}, **{f"{o.name}_at": o.at for o in operands if o.at is not None}}
     for k, axis in enumerate(r.grid):
         values[f"grid_{k}"] = axis.extent
         if "raster_panel" not in r.attrs:  # else the kernel's own numbers of blocks are others
@@ -240,7 +274,7 @@ def _spliced(r: Reader, body: n.Block, operands: Sequence[Operand]) -> tuple[n.B
     if len(r.thread_shape) <= 1:
         turned = build.mod(n.Var("t", I32), n.Var("threads_x", I32))
         body = tuple(transform(s, lambda old, new: n.Var("t", I32) if new == turned else new) for s in body)
-    return Splice({o.name: o.place for o in operands if o.place is not None}, values, r.out.fresh).made(body)
+    return Splice({o.within or o.name: o.place for o in operands if o.place is not None}, values, r.out.fresh).made(body)
 
 
 def _alike(r: Reader, name: str, found: Sequence[n.Block], operands: Sequence[Operand]) -> tuple[n.Block, n.Expr | None]:

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, TileType
+from kir.ir.types import I32, TileType, dtype_of
 from kir.ir.visit import statements, substitute, transform, walk
 
 from ..state.reader import zero
@@ -46,8 +46,6 @@ class Splice:
                     raise NotUnderstood(f"memory at an address, which a function of CUDA source takes for {s.buffer.dtype}")
                 case n.Alloc() if s.buffer.space != "register":
                     raise NotUnderstood("a function of CUDA source with shared memory of its own")
-                case n.Jump(kind="return"):
-                    raise NotUnderstood("a function of CUDA source that ends its thread")
                 case n.Alloc():
                     self.buffers[s.buffer.name] = replace(s.buffer, name=self.fresh(s.buffer.name))
                 case n.Let():
@@ -72,7 +70,11 @@ class Splice:
                 found = self.renamed.get(new.name, self.values.get(new.name))
                 if found is None:
                     raise NotUnderstood(f"'{new.name}' in a function of CUDA source")
-                return found if found.type == new.of else convert(found, I32)
+                if found.type == new.of:
+                    return found
+                if new.of != I32 or not dtype_of(found.type).is_integer:
+                    raise NotUnderstood("a number of a dtype that the binding decides, in a function of CUDA source")
+                return convert(found, I32)
             case n.Region() if new.buffer.name in self.places:
                 return self.region(new)
             case n.Buffer() if new.name in self.buffers:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from ...cuda.source.tree import project_of
+from ...cuda.source.tree import project_of, root_of
 from ..state.reader import Reader
 from ..values.values import NotUnderstood
 
@@ -15,15 +14,24 @@ HEADERS = (".h", ".hh", ".hpp", ".cuh", ".inl")
 MOST_BYTES = 1 << 20
 """Of a header that is looked into."""
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_CHANGED = re.compile(r"^[ \t]*#[ \t]*(?:define[ \t]+[a-z_]|undef\b)", re.MULTILINE)
+_CHANGED = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+[a-z_]", re.MULTILINE)
 """A macro that may mean something in what TileLang writes."""
+_ASKED = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(.*)$", re.MULTILINE)
+_GUARD = re.compile(r"#[ \t]*ifndef[ \t]+(\w+)\s*#[ \t]*define[ \t]+\1\b")
+_OF_COMPILERS = re.compile(r"(?<!\w)(?:__\w+|CUDA\w*|CUDART\w*|defined)\b")
 
 
 def put_in_front(r: Reader, text: str) -> None:
     """Text that is compiled before the kernel. Raises NotUnderstood for one whose macros may change what is compiled behind it."""
-    if _CHANGED.search(_COMMENT.sub(" ", text)):
+    if _by_macros(text := _COMMENT.sub(" ", text)):
         raise NotUnderstood("CUDA source in front of the kernel, with macros of its own")
     r.sources.append(text)
+
+
+def _by_macros(text: str) -> bool:
+    """Whether a text defines words that may stand behind it, or asks for macros that only the compiler's options tell."""
+    asked = _ASKED.findall(_GUARD.sub(" ", text, count=1))
+    return _CHANGED.search(text) is not None or any(re.search(r"[A-Za-z_]", _OF_COMPILERS.sub(" ", words)) for words in asked)
 
 
 def source_of(r: Reader, name: str) -> str:
@@ -32,7 +40,7 @@ def source_of(r: Reader, name: str) -> str:
     word = name.rpartition("::")[2].partition("<")[0]
     if any(_defines(text, word) for text in r.sources):
         return "\n".join(r.sources)
-    found = [path for path in _headers(r.module.path.parent) if _defines(_text(path, _stamp(path)), word)]
+    found = [path for path in _headers(r) if _defines(_text(path, _stamp(path)), word)]
     if len(found) > 1:
         named = frozenset(re.findall(r"[\"'](?:[\w.-]+/)*([\w.-]+\.\w+)[\"']", r.module.text))
         found = [path for path in found if path.name in named]
@@ -41,15 +49,15 @@ def source_of(r: Reader, name: str) -> str:
     if not found:
         return ""
     r.project.asked_for(found[0])
-    if _CHANGED.search(_text(found[0], _stamp(found[0]))):
+    if _by_macros(_text(found[0], _stamp(found[0]))):
         raise NotUnderstood(f"a function of CUDA source, '{name}', behind macros of its own")
-    return f'#include "{found[0]}"'
+    return f'#include "{found[0]}"  // {_stamp(found[0])}'
 
 
 def names_like(r: Reader, pattern: str) -> list[tuple[str, str]]:
     """The functions whose names are a pattern with one open part: that part, and the name as the pattern spells it, in order."""
     space, _, own = pattern.rpartition("::")
-    texts = [*r.sources, *(_text(path, _stamp(path)) for path in _headers(r.module.path.parent))]
+    texts = [*r.sources, *(_text(path, _stamp(path)) for path in _headers(r))]
     found = {m[0].rstrip("( \n\t"): m[1] for text in texts for m in re.finditer(rf"(?<![\w:.>]){own}\s*\(", text) if _follows(text, m.end() - 1) == "{"}
     return sorted((middle, f"{space}::{whole}" if space else whole) for whole, middle in found.items())
 
@@ -69,14 +77,15 @@ def _follows(text: str, at: int) -> str:
     return ""
 
 
-def _headers(folder: Path) -> Iterator[Path]:
-    """The headers of the project around a folder."""
-    yield from sorted(p for name, paths in _project(folder).items() if name.endswith(HEADERS) for p in paths)
-
-
-@lru_cache(maxsize=8)
-def _project(folder: Path) -> Mapping[str, tuple[Path, ...]]:
-    return project_of(folder / "kernel.py").headers
+def _headers(r: Reader) -> tuple[Path, ...]:
+    """The headers of the project around the kernel's file."""
+    root = root_of(r.module.path)
+    if root is None:
+        return ()
+    if root not in r.project.headers:
+        found = project_of(r.module.path).headers
+        r.project.headers[root] = tuple(sorted(p for name, paths in found.items() if name.endswith(HEADERS) for p in paths))
+    return r.project.headers[root]
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -18,16 +18,14 @@ MOST_CALLS = 40
 
 def called(r: Reader, fn: Function, args: list[Value], named: dict[str, Value]) -> Value:
     """A function of the source read in place."""
-    r.depth += 1
     name = fn.node.name.value if isinstance(fn.node, cst.FunctionDef) else "lambda"
-    if r.depth > MOST_CALLS:
-        r.depth -= 1
+    if len(r.calling) >= MOST_CALLS:
         again = r.calling[len(r.calling) - r.calling[::-1].index(name) - 1:] if name in r.calling else []
         if again:
             raise NotUnderstood(f"'{name}' calls itself too often to follow ({' -> '.join([*again, name])})")
         raise NotUnderstood("functions that call one another too deeply")
     r.calling.append(name)
-    wanted = r.wanted
+    wanted, depth, r.depth = r.wanted, r.depth, 0
     try:
         scope = Scope({}, fn.scope.module, fn.scope)
         references = _bind(r, fn, args, named, scope)
@@ -41,9 +39,8 @@ def called(r: Reader, fn: Function, args: list[Value], named: dict[str, Value]) 
         found = run_block(r, Frame(scope), fn.node.body.body)
         return found.value if isinstance(found, Returned) else None
     finally:
-        r.wanted = wanted
+        r.wanted, r.depth = wanted, depth
         r.calling.pop()
-        r.depth -= 1
 
 
 def _bind(r: Reader, fn: Function, args: list[Value], named: dict[str, Value], scope: Scope) -> set[str]:

@@ -351,7 +351,7 @@ class Reader(ReadingState):
 
     def _known(self, cond: n.Expr) -> bool | n.Expr:
         found = self.outcome(cond)
-        return cond if found is None else found
+        return absorbed(cond) if found is None else found
 
     # ----------------------------------------------------------------------------------------------------------------- merges
     def merged(self, cond: n.Expr, a: Value, b: Value) -> Value:
@@ -404,6 +404,24 @@ def _excludes(a: n.Expr, b: n.Expr) -> bool:
     assert isinstance(a, n.Call) and isinstance(b, n.Call)
     one, other = (str(dict(x.attrs)["value"]) for x in (a, b))
     return a.args == b.args and one != other and not (one in DTYPES and other in DTYPES)
+
+
+def absorbed(cond: n.Expr) -> n.Expr:
+    """A conjunction `a & ~(a & b)` as `a & ~b`."""
+    if not (isinstance(cond, n.Binary) and cond.op == "and" and isinstance(cond.b, n.Unary) and cond.b.op == "not"):
+        return cond
+    held, inner = _parts(cond.a), _parts(cond.b.x)
+    left = [x for x in inner if x not in held]
+    if len(left) == len(inner) or not left:
+        return cond
+    rest = left[0]
+    for x in left[1:]:
+        rest = build.logical_and(rest, x)
+    return build.logical_and(cond.a, build.invert(rest))
+
+
+def _parts(cond: n.Expr) -> list[n.Expr]:
+    return [*_parts(cond.a), *_parts(cond.b)] if isinstance(cond, n.Binary) and cond.op == "and" else [cond]
 
 
 def _conjuncts(cond: n.Expr) -> list[n.Expr]:

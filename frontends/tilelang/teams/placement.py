@@ -23,7 +23,7 @@ from .mentions import seen
 from .parallel_tiles import Lanes, NoTiles, names_in, nest
 from .role_variables import apart
 from .thread_variables import Variables, accessed, bound_names, is_run, mentions
-from .warp_roles import role_parts
+from .warp_roles import role_parts, with_nested_conditions
 
 
 class NotPlaced(Exception):
@@ -66,7 +66,7 @@ class Placing:
         block = self.prepared(self.private(apart(block, self.thread, self.threads, self.fresh)))
         self.shared = frozenset(s.buffer.name for s in statements(block) if isinstance(s, (n.Alloc, n.View)) and s.buffer.space == "shared")
         self.taint = Taint.of(block, self.thread)
-        made = self.team(block, Team(0, self.threads))
+        made = self.team(with_nested_conditions(block, self.thread, self.taint), Team(0, self.threads))
         return tuple(self.uniform(made))
 
     def private(self, block: n.Block) -> n.Block:

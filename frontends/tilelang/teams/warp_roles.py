@@ -50,6 +50,39 @@ def role_parts(block: n.Block, thread: str, threads: n.Expr, taint: Taint) -> li
     return out
 
 
+def with_nested_conditions(block: n.Block, thread: str, taint: Taint) -> n.Block:
+    """The block with each branch around something collective on `a & b`, of which one part follows from the thread's number and the other has nothing to do
+    with it, as two, one in the other."""
+    out: list[n.Stmt] = []
+    for s in block:
+        match s:
+            case n.If():
+                then, orelse = (with_nested_conditions(x, thread, taint) for x in (s.then, s.orelse))
+                s = replace(s, then=then, orelse=orelse)
+                parts = _conjuncts(s.cond) if not orelse and taint.touches(s.cond) and taint.collective(s) else []
+                own = [c for c in parts if evaluated(c, {thread: 0}, taint.definitions) is not None]
+                rest = [c for c in parts if c not in own]
+                if own and rest and not any(taint.touches(c) for c in rest):
+                    s = replace(s, cond=_all(own), then=(n.If(_all(rest), then, origin=s.origin),))
+            case n.For() | n.While():
+                s = replace(s, body=with_nested_conditions(s.body, thread, taint))
+            case _:
+                pass
+        out.append(s)
+    return tuple(out)
+
+
+def _conjuncts(e: n.Expr) -> list[n.Expr]:
+    return [*_conjuncts(e.a), *_conjuncts(e.b)] if isinstance(e, n.Binary) and e.op == "and" and dtype_of(e.type).is_bool else [e]
+
+
+def _all(conditions: list[n.Expr]) -> n.Expr:
+    out = conditions[0]
+    for c in conditions[1:]:
+        out = build.logical_and(out, c)
+    return out
+
+
 def _branches(s: n.Stmt, taint: Taint) -> list[n.If]:
     """The branches on what differs between threads around something collective."""
     out: list[n.If] = []

@@ -337,6 +337,15 @@ template <typename T> struct __CUDA_ALIGN__(8) Kept<T, std::enable_if_t<std::is_
 };
 __device__ int place(const dim3 tid = threadIdx, int more = 0) { return tid.x + tid.y * 64 + more - (tid.z - tid.z) - (more ? tid.y * 64 : 0); }
 """
+VECTOR += """
+#include <array>
+template <class D> struct Asked { __device__ float get() const { auto own = static_cast<D const*>(this); return own->held + own->more; } float more; };
+struct Own : Asked<Own> { float held; };
+struct Pose { two<float> place; two<float> way; };
+struct Pair { float first, second; };
+__device__ Pair both(float a, float b) { return {a, b}; }
+namespace roots { using std::sqrt; template <typename T> __device__ two<T> sqrt(two<T> const& v) { return two<T>(sqrt(v.x), sqrt(v.y)); } }
+"""
 TAKE = "__device__ void take(float** a, int** b) {\n  __shared__ float s[64];\n  __shared__ int i[64];\n  *a = s;\n  *b = i;\n}\n"
 _A = (np.arange(64, dtype=np.uint32) * np.uint32(0x01FDFB81)).view(np.uint8).reshape(64, 4)
 _B = np.full(64, 0x7F80FF01, np.uint32).view(np.uint8).reshape(64, 4)
@@ -366,6 +375,16 @@ MORE = {
         "  unsigned s[6] = {__vadd4(a, b), __vsub4(a, b), __vaddss4(a, b), __vsubss4(a, b), __vaddus4(a, b), __vsubus4(a, b)};\n"
         "  float all = 0;\n  for (int k = 0; k < 6; ++k) all += float(s[k] & 0xffffu) * (k + 1) - float(s[k] >> 16);\n"
         "  y[t] = all;\n", sum((w & 0xFFFF).astype(np.float32) * (k + 1) - (w >> 16).astype(np.float32) for k, w in enumerate(FOURS))),
+    "an array of the library, taken apart and read from its end": (
+        "  std::array<float, 3> a = {x[t], x[t + 64], 2.f};\n  auto const& [p, q, w] = a;\n  float s = 0;\n"
+        "  for (auto it = a.rbegin(); it != a.rend(); ++it) s = s * 2 + *it;\n  y[t] = p + q * w + s + a.at(1);\n", X[0] * 2 + 5 * X[1] + 8),
+    "a base that asks what derives from it": ("  Own o;\n  o.held = x[t];\n  o.more = 1;\n  y[t] = o.get();\n", X[0] + 1),
+    "objects in a list, and a function's result taken apart": (
+        "  two<float> v(x[t], 1.f), w(x[t + 64], 2.f);\n  Pose p{v, w};\n  auto const [u, q] = both(p.place.x, p.way.x);\n  y[t] = u - q + p.way.y;\n",
+        X[0] - X[1] + 2),
+    "names of what changes": ("  two<float> v(x[t], 1.f);\n  auto& [a, b] = v;\n  v.x += 2;\n  b = 5;\n  y[t] = a + v.y;\n", X[0] + 7),
+    "a list as a range": ("  float s = 0;\n  for (int i : {-1, 0, 2}) s += x[t] * i + i * i;\n  y[t] = s;\n", X[0] + 5),
+    "functions of the library beside a namespace's own": ("  two<float> v(x[t] * x[t], 4.f);\n  y[t] = roots::sqrt(v).x + roots::sqrt(9.f);\n", abs(X[0]) + 3),
     "a loop that counts on, with loops inside that go on": (
         "  float s = 0;\n  int i = 0;\n  if (t > 3) i = 2;\n  for (; i < 4; i++) {\n    for (int j = 0; j < 2; j++) {\n      if (x[j] > 5.f) continue;\n\n"
         "      s += x[i * 64 + t];\n    }\n  }\n  y[t] = s;\n",
@@ -391,6 +410,7 @@ def test_forms_of_libraries_of_vectors(tmp_path: Path, what: str) -> None:
     ("  float* a = nullptr;\n  float* b = nullptr;\n  int* c = nullptr;\n  float** h = &a;\n  h = &b;\n  take(h, &c);\n  y[t] = a[t];\n", "no place"),
     ("  two<double> d(x[t], x[t]);\n  y[t] = into(d);\n", "which no definition fits"),
     ("  two<double> d(x[t], x[t]);\n  y[t] = asked(d);\n", "which no definition fits"),
+    ("  two<float> v(x[t], 1.f);\n  auto [a, b, c] = v;\n  y[t] = a;\n", "a structured binding of 3 names to 2 members"),
     ("  Never<float> k(x);\n  y[t] = k.of(t);\n", "the class 'Never', which is only declared"),
     ("  float_2 a(float u, float v);\n  y[t] = a.x;\n", "the declaration of a function inside a function"),
     ("  float_2 a(x[t], x[t]);\n  float_2 b;\n  for (int i = 0; i < (int)x[0]; ++i) b[i] = a[i];\n  y[t] = b.x;\n", "no place"),

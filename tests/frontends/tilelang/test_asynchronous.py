@@ -24,7 +24,7 @@ def factory(k, policy="evict_last"):
             a = T.alloc_shared((64, 64), "float16")
             w = T.alloc_shared((64, 64), "float16")
             acc = T.alloc_fragment((64, 64), "float32")
-            full = T.alloc_barrier([1])
+            full = T.alloc_barrier([128])
             with T.ws(1):
                 for i in T.serial(k // 64):
                     T.tma_copy(A[0:64, i * 64:i * 64 + 64], a, barrier=full[0], eviction_policy=POLICY)
@@ -89,9 +89,12 @@ def test_an_address_so_many_elements_behind_the_first_is_a_place(tmp_path: Path)
 def test_a_let_of_tvm_is_its_body_with_the_value_in_place(tmp_path: Path) -> None:
     source = """
 import tvm.tirx as tirx
+def times(a, b):
+    c = a + 0.0
+    return c * b
 def squared(x):
     var = tirx.Var("x", "float32")
-    return tirx.Let(var, BOUND, var * var)
+    return tirx.Let(var, BOUND, times(var, var))
 @T.prim_func
 def kernel(X: T.Tensor([32], "float32"), Y: T.Tensor([32], "float32"), Z: T.Tensor([32], "int32")):
     with T.Kernel(1, threads=32) as b:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kir.base.diagnostic import KirError
 from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.ir import nodes as n
+from kir.ir.binding import Binding
 from kir.ir.printer import expr_text, program_text
 from kir.ir.visit import statements
 from kir.learning.corpus.roundtrip.equal import same_program
 from kir.surface import backend
 from tests.frontends.reading import opaque
-from tests.frontends.tilelang.reading import read, written
+from tests.frontends.tilelang.reading import execute, read, written
 
 
 def is_read_back(file: Path, kernel: str = "kernel") -> n.Program:
@@ -216,8 +218,7 @@ def make(rows):
 
 def test_a_grid_that_a_function_works_out_names_nothing_before_the_kernel(tmp_path: Path) -> None:
     program = is_read_back(written(tmp_path, ROWS))
-    assert program.kernels[0].grid[0].extent == n.Binary("add", n.Binary("floordiv", n.Var("n", program.params[0].of), n.Var(
-        "rows", program.params[0].of)), n.Const(1, program.params[0].of))  # type: ignore[arg-type]  # a number
+    assert expr_text(program.kernels[0].grid[0].extent) == "n // rows + 1"
 
 
 VIEWS = """
@@ -282,3 +283,140 @@ def test_what_a_text_is_tells_what_it_is_not_and_stages_may_ask_it(tmp_path: Pat
 
 def program_text_of(s: n.Store) -> str:
     return expr_text(s.value)
+
+
+def test_a_long_sum_is_no_deeper_than_a_short_one(tmp_path: Path) -> None:
+    terms = PAGED.replace("A[place(Table, bx, page)]", " + ".join(f"A[bx + {k}]" for k in range(150))).replace("Table: T", "Table: T")
+    program = read(written(tmp_path, terms))
+    assert opaque(program) == []
+    deep = "".join(f"(A[bx + {k}] + " for k in range(80)) + "A[bx]" + ")" * 80
+    assert any("too deeply" in x for x in opaque(read(written(tmp_path, PAGED.replace("A[place(Table, bx, page)]", deep)))))
+
+
+TIMES = """
+def make(n, size: int = 24):
+    @T.macro
+    def fill(S, k: int, step: int):
+        if k < size:
+            S[k] = k * step
+            fill(S, k + 1, step)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float32"), B: T.Tensor((n, 32), "float32")):
+        with T.Kernel(n, threads=32) as bx:
+            S = T.alloc_local((32,), "float32")
+            fill(S, 0, {step})
+            B[bx, 0] = S[3] + A[bx]
+    return kernel
+"""
+
+
+def test_a_macro_that_calls_itself_is_followed_as_far_as_the_binding_says(tmp_path: Path) -> None:
+    file = written(tmp_path, TIMES.replace("{step}", "2"))
+    made = TileLangFrontend().instantiate(file, "kernel", Binding(kernel="kernel", sizes=["n"], metas={"size": 24}))
+    assert opaque(made) == []
+    assert sum(isinstance(s, n.Store) for s in statements(made.kernels[0].body)) == 25
+    assert any("calls itself too often" in x for x in opaque(TileLangFrontend().instantiate(
+        file, "kernel", Binding(kernel="kernel", sizes=["n"], metas={"size": 60}))))
+
+
+MODES = """
+import enum
+
+class Mode(str, enum.Enum):
+    PLAIN = "plain"
+    TWICE = "twice"
+
+def make(n, mode: str):
+    kind = Mode(mode)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(n, threads=32) as bx:
+            if kind is Mode.TWICE:
+                B[bx] = A[bx] * 2
+            else:
+                B[bx] = A[bx]
+    return kernel
+"""
+
+
+def test_members_of_an_enumeration_of_texts_are_its_texts(tmp_path: Path) -> None:
+    file = written(tmp_path, MODES)
+    program = is_read_back(file)
+    assert "meta_is(mode, value=twice)" in program_text(program)
+    with pytest.raises(KirError, match=r"KIR-F402.*no value of 'Mode'"):
+        TileLangFrontend().instantiate(file, "kernel", Binding(kernel="kernel", sizes=["n"], metas={"mode": "thrice"}))
+
+
+NESTED = """
+def first(xs, low, flag):
+    for x in xs:
+        if flag:
+            if x > low:
+                return x
+    return 0
+
+def make(n, flag: bool, low: int = 2):
+    if flag:
+        shift = 1
+        if n > 4:
+            return None
+    else:
+        shift = 2
+    chosen = first([1, 2, 3, 4], low, flag)
+
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(n, threads=32) as bx:
+            B[bx] = A[bx] * 10 + chosen + shift
+    return kernel
+"""
+
+
+@pytest.mark.parametrize(("flag", "low", "added"), [(True, 2, 4.0), (True, 9, 1.0), (False, 2, 2.0)])
+def test_what_stands_behind_nested_returns_is_followed(tmp_path: Path, flag: bool, low: int, added: float) -> None:
+    file = written(tmp_path, NESTED)
+    out = execute(file, {"A": np.ones(3, np.float32)}, {"flag": flag, "low": low}, sizes=["n"], facts=["n >= 1", "n <= 4"])
+    assert out["B"].tolist() == [10 + added] * 3
+
+
+MANY = """
+def make(n, {flags}):
+    @T.prim_func
+    def kernel({tensors}, B: T.Tensor((n,), "float32")):
+        with T.Kernel(n, threads=32) as bx:
+            B[bx] = 1.0
+    return kernel
+"""
+
+
+@pytest.mark.parametrize(("count", "sides"), [(1, 2), (3, 8), (4, 1)])
+def test_a_function_that_is_more_kernels_than_are_told_apart_stays_text(tmp_path: Path, count: int, sides: int) -> None:
+    flags = ", ".join(f"f{k}: bool" for k in range(count))
+    tensors = ", ".join(f'A{k}: T.Tensor((n, 4) if f{k} else (n,), "float32")' for k in range(count))
+    file = written(tmp_path, MANY.replace("{flags}", flags).replace("{tensors}", tensors))
+    found = TileLangFrontend().sides(file, "kernel")
+    assert len(found) == sides
+    assert [bool(opaque(p)) for _, p in found] == [sides == 1] * sides
+
+
+WORDS = """
+def widened(x):
+    kind = str(x.dtype)
+    return T.cast(x, "float32") if kind.startswith(("float", "bfloat")) and not kind.endswith(("32", "64")) else x
+
+def make(n):
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float16"), C: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(n, threads=32) as bx:
+            B[bx] = widened(A[bx]) + widened(C[bx])
+    return kernel
+"""
+
+
+def test_a_dtype_as_a_text(tmp_path: Path) -> None:
+    text = program_text(is_read_back(written(tmp_path, WORDS)))
+    assert "cast(x, f32) + x_1" in text
+    open_ = WORDS.replace("def make(n):", "def make(n, dtype):").replace('A: T.Tensor((n,), "float16")', "A: T.Tensor((n,), dtype)")
+    assert any("'str' of these values" in x for x in opaque(read(written(tmp_path, open_))))

@@ -26,14 +26,14 @@ from kir.learning.corpus.roundtrip.settled_terms import Terms
 def same_program(a: n.Program, b: n.Program) -> bool:
     """Whether two generic programs are the same, in the sense above, or the second has zeros where the first leaves poison, and keeps to the edges of tensors
     where the first leaves them."""
-    return any(_same(a, b, by_content) for by_content in (True, False))
+    return any(_same(a, b, by_content, sharing) for sharing in (False, True) for by_content in (True, False))
 
 
-def _same(a: n.Program, b: n.Program, by_content: bool) -> bool:
-    other, filled = settled(b, by_content), both_arms(a)
-    if settled(filled, by_content) == other or (filled is not a and settled(a, by_content) == other):  # what was written has the zeros most often
-        return True
-    return any(settled(each, by_content) == other for each in ((_clipped(a),) if filled is a else (_clipped(filled), _clipped(a))))
+def _same(a: n.Program, b: n.Program, by_content: bool, sharing: bool) -> bool:
+    other, filled = settled(b, by_content, sharing), both_arms(a)
+    ways = [filled] if filled is a else [filled, a]  # what was written has the zeros most often
+    return any(settled(each, by_content, sharing) == other for each in ways) or (
+        sharing and any(settled(_clipped(each), by_content, sharing) == other for each in ways))
 
 
 def _clipped(p: n.Program) -> n.Program:
@@ -50,18 +50,19 @@ def _clipped(p: n.Program) -> n.Program:
     return made
 
 
-def settled(p: n.Program, by_content: bool = True) -> n.Program:
-    """The form that equal programs share: whatever has no order of its own is ordered by what it stands for, or else by what it is called."""
-    return once(p, f"_settled_{by_content}", lambda: _settled(p, by_content))
+def settled(p: n.Program, by_content: bool = True, sharing: bool = False) -> n.Program:
+    """The form that equal programs share: whatever has no order of its own is ordered by what it stands for, or else by what it is called. Under `sharing`
+    what two names stand for has one; a value that only one of the programs names at all is then told apart from one that both work out twice."""
+    return once(p, f"_settled_{by_content}_{sharing}", lambda: _settled(p, by_content, sharing))
 
 
-def _settled(p: n.Program, by_content: bool) -> n.Program:
+def _settled(p: n.Program, by_content: bool, sharing: bool) -> n.Program:
     terms = Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
     metas = tuple(sorted((_told(m) for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
     made: n.Program = terms.program(replace(p, metas=metas))
     made = canonical(made) if by_content else made  # axes of the grid and parameters of functions by their place
     names = frozenset(m.name for m in p.metas)
-    apart = not any(k == "alias" for q in made.params for k, _ in q.attrs)  # two tensors are never one memory
+    apart = sharing and not any(k == "alias" for q in made.params for k, _ in q.attrs)  # two tensors are never one memory
     kernels = tuple(replace(k, body=_ordered(worked_out_once(_one_name(k.body), _pure, _writes) if apart else k.body, names, by_content)) for k in made.kernels)
     functions = tuple(replace(f, body=_ordered(f.body, names, by_content)) for f in made.functions)
     read = {x.at.buffer.name for k in kernels for x in walk(k) if isinstance(x, n.Load)}

@@ -90,7 +90,7 @@ def _sides(reader: Frontend, ref: KernelRef, path: Path) -> list[tuple[str, n.Pr
         found: list[tuple[str, n.Program]] = reader.sides(path, ref.name) if hasattr(reader, "sides") else []
     except Exception:  # said of the kernel when it is read
         found = []
-    return found if len(found) > 1 else [("", found[0][1] if found else None)]
+    return [*found] if len(found) > 1 else [("", found[0][1] if found else None)]
 
 
 def _guarded(record: Record, made: Callable[[], Record]) -> Record:

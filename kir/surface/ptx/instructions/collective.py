@@ -224,6 +224,11 @@ def _sleep(r: Reader, i: Instruction) -> None:
     r.effect(n.Eval(build.call("nanosleep", r.value(i.operands[0], KINDS["u32"]))))
 
 
+def _exit(r: Reader, i: Instruction) -> None:
+    r.modifiers().done()
+    r.effect(n.Jump("return"))
+
+
 def _trap(r: Reader, i: Instruction) -> None:
     r.effect(n.Eval(build.call("trap")))
 
@@ -231,4 +236,4 @@ def _trap(r: Reader, i: Instruction) -> None:
 HANDLERS: dict[str, Handler] = {
     "shfl": _shuffle, "vote": _vote, "match": _match, "activemask": _active, "redux": _redux,
     "bar": _barrier, "barrier": _barrier, "fence": _fence, "membar": _fence, "mbarrier": _mbarrier,
-    "griddepcontrol": _dependency, "setmaxnreg": _registers, "nanosleep": _sleep, "trap": _trap, "mapa": _peer}
+    "griddepcontrol": _dependency, "setmaxnreg": _registers, "nanosleep": _sleep, "trap": _trap, "exit": _exit, "mapa": _peer}

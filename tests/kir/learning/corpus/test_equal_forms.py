@@ -39,6 +39,9 @@ kernel k grid (x: 64) threads 32
         ("static if flag\n    C[x, 0] = select(flag & x < n, 1.0, 2.0)", "static if flag\n    C[x, 0] = select(x < n, 1.0, 2.0)", True),
         ("static if flag\n    C[x, 0] = select(flag | x < n, 1.0, 2.0)", "static if flag\n    C[x, 0] = select(x < n, 1.0, 2.0)", False),
         ("static if ~flag\n    C[x, 0] = select(flag & x < n, 1.0, 2.0)", "static if ~flag\n    C[x, 0] = select(x < n, 1.0, 2.0)", False),
+        ("C[x, 0] = A[x] * 2.0\n  C[x, 1] = A[x] * 2.0", "let p = A[x] * 2.0\n  let q = A[x] * 2.0\n  C[x, 0] = p\n  C[x, 1] = q", True),
+        ("let p = A[x] * 2.0\n  C[x, 0] = p\n  C[x, 1] = p", "let p = A[x] * 2.0\n  let q = A[x] * 2.0\n  C[x, 0] = p\n  C[x, 1] = q", True),
+        ("let p = A[x] * 2.0\n  C[x, 0] = p\n  C[x, 1] = p", "let p = A[x] * 2.0\n  let q = A[x] * 3.0\n  C[x, 0] = p\n  C[x, 1] = q", False),
         ("C[x, 0 +: 32] = A[iota(32)]", "C[x, 0 +: 32] = A[iota(32) + 1]", False),
     ],
 )

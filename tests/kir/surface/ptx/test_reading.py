@@ -109,6 +109,7 @@ READ: list[tuple[str, tuple[AsmOperand, ...], list[str]]] = [
      ["if u != 0:u32", "  copy load(A[i, 8 +: 8] cache l2_128) -> S[i, 0 +: 8] via cp_async grouped"]),
     ("{ .reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0; cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, p; }", (PS, PA),
      ["copy A[i, 8 +: 8] -> S[i, 0 +: 8] via cp_async grouped"]),
+    ("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;", (WIDE,), [f"= {0x12f0000000000000}:u64"]),  # the bits that stand for it
     ("cp.async.wait_group %0;", (r(build.const(2), "n"),), ["async_wait(2)"]),
     ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 64, [%2];", (PS, PA, r(at(BAR, 1))),
      ["copy A[i, 8 +: 32] -> S[i, 0 +: 32] via bulk signal bar[1]"]),
@@ -243,8 +244,9 @@ REFUSED: list[tuple[str, tuple[AsmOperand | str, ...], str, str]] = [
     *((f"tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, {code:#x}, 1;", (r(U), "A", "B"), "KIR-F304", words)
       for code, words in ((0x4110010, "of descriptor"), (0x8110000, "of descriptor"), (0x8112010, "of descriptor"), (0x8100010, "begins inside one"))),
     ("addc.u32 %0, %1, %1;", (OUT, r(U)), "KIR-F304", "carry"),
-    ("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;", (WIDE,), "KIR-F304", "an L2 policy in a register"),
-    ("{.reg .b64 p, q; createpolicy.fractional.L2::evict_first.b64 p, 1.0; mov.b64 %0, p;}", (WIDE,), "KIR-F304", "an L2 policy in a register"),
+    ("createpolicy.fractional.L2::evict_first.b64 %0, 0.5;", (WIDE,), "KIR-F304", "an L2 policy of a part of the lines"),
+    ("createpolicy.range.L2::evict_last.b64 %0, [%1], 64, 128;", (WIDE, PA), "KIR-F304", "an L2 policy of a part of the lines"),
+    ("ld.global.L2::cache_hint.b16 %0, [%1], %2;", (HALF, PA, r(n.Var("w", DType("u64", "uint", 64)), "l")), "KIR-F304", "that nothing says"),
     ("mbarrier.try_wait.parity.shared.b64 %0, [%1], %2;", (OUT, r(at(BAR, 0)), r(ROW)), "KIR-F304", "one try"),
     ("mbarrier.init.shared.b64 [%0], 1;", (PS,), "KIR-F304", "declared as f16"),
 ]

@@ -234,3 +234,15 @@ def test_registers_of_part_of_a_warpgroup_are_refused(tmp_path: Path) -> None:
     program = read(written(tmp_path, source.replace("T.clear(held)", "T.set_max_nreg(40, 0)\n                T.clear(held)")))
     with pytest.raises(KirError, match="KIR-B304"):
         backend("tilelang").emit(program)
+
+
+def test_a_condition_on_threads_and_on_something_else_is_two(tmp_path: Path) -> None:
+    source = APART.replace("THREADS", "288").replace("COUNT", "32").replace("FIRST", "tx >= 256").replace("with T.Kernel(1", "with T.Kernel(n")
+    program = read(written(tmp_path, source.replace("SECOND", "b == n - 1 and tx < 128")))
+    assert opaque(program) == []
+    found, = (s for s in statements(program.kernels[0].body) if isinstance(s, n.Roles))
+    assert [r.name for r in found.roles] == ["warps_0_4", "warps_8_9"]
+    inner, = found.roles[0].body
+    assert isinstance(inner, n.If) and "b == n - 1" in program_text(program)
+    for second in ("tx < 128 and X[tx] > 0.0", "b == n - 1 or tx < 128"):  # no role of warps
+        assert "a branch on what differs between threads, around a tile operation" in opaque(read(written(tmp_path, source.replace("SECOND", second))))

@@ -132,6 +132,24 @@ def factory(rows, extents, dtype):
     assert {"extents_0", "extents_1"} <= set(said)
 
 
+def test_lists_of_lists_are_given_as_such(tmp_path: Path) -> None:
+    file = written(tmp_path, """
+def factory(rows, shapes, count):
+    first, second = shapes[0]
+    wide = sum(a * b for a, b in shapes[:count])
+
+    @T.prim_func
+    def kernel(X: T.Tensor((rows, wide), "float32"), Y: T.Tensor((rows, first + second), "float32")):
+        with T.Kernel(rows, threads=32) as b:
+            for i in T.Parallel(first + second):
+                Y[b, i] = X[b, i]
+    return kernel
+""")
+    assert opaque(read(file))
+    _, said = next(each for each in guesses(file) if not opaque(each[0]))
+    assert "shapes_0" in said
+
+
 def test_dtypes_and_texts_are_what_the_source_knows(tmp_path: Path) -> None:
     file = written(tmp_path, """
 WIDTHS = {"bfloat16": 4, "float32": 2}
@@ -153,6 +171,72 @@ def factory(rows, dtype, kind):
     assert opaque(read(file))
     _, said = next(each for each in guesses(file) if not opaque(each[0]))
     assert {"dtype", "kind"} <= set(said)
+
+
+def test_a_list_of_buffers_is_told_from_a_buffer(tmp_path: Path) -> None:
+    source = """
+def factory(rows):
+    def cleared(buffers):
+        for x in buffers if isinstance(buffers, KIND) else [buffers]:
+            T.clear(x)
+
+    @T.prim_func
+    def kernel(X: T.Tensor((rows, 32), "float32"), Y: T.Tensor((rows, 32), "float32")):
+        with T.Kernel(rows, threads=32) as b:
+            one = T.alloc_shared((32,), "float32")
+            two = [T.alloc_shared((32,), "float32") for _ in range(2)]
+            cleared(two)
+            cleared(one)
+            T.copy(one, Y[b, 0])
+    return kernel
+"""
+    for kind in ("list", "(list, tuple)"):
+        assert opaque(read(written(tmp_path, source.replace("KIND", kind)))) == []
+    assert opaque(read(written(tmp_path, source.replace("KIND", "str"))))  # nothing clears a list
+
+
+def test_layouts_that_another_package_makes_stay_open(tmp_path: Path) -> None:
+    source = """
+from elsewhere import Emitter
+
+
+def factory(rows):
+    emitter = Emitter(rows)
+
+    @T.prim_func
+    def kernel(X: T.Tensor((rows, 32), "float32"), Y: T.Tensor((rows, 32), "float32")):
+        with T.Kernel(rows, threads=32) as b:
+            acc = T.alloc_fragment((32,), "float32")
+            USE
+            T.copy(X[b, 0], acc)
+            T.copy(acc, Y[b, 0])
+    return kernel
+"""
+    assert opaque(read(written(tmp_path, source.replace("USE", "T.annotate_layout({acc: emitter.make_store_layout(acc)})")))) == []
+    for other in ("T.copy(X[b, 0], emitter.make_store_layout(acc))", "acc[0] = emitter.make_store(acc)"):
+        assert len(opaque(read(written(tmp_path, source.replace("USE", other))))) == 1
+
+
+def test_texts_are_changed_until_conditions_hold(tmp_path: Path) -> None:
+    file = written(tmp_path, """
+def factory(rows, kind, lanes):
+    if kind != "plain" and kind != "turned":
+        raise ValueError(kind)
+    if kind == "plain":
+        raise NotImplementedError
+
+    @T.prim_func
+    def kernel(X: T.Tensor((rows,), "float32"), Y: T.Tensor((rows,), "float32")):
+        with T.Kernel(T.ceildiv(rows, 32), threads=32) as b:
+            tid = T.get_thread_binding()
+            Y[b * 32 + tid] = T.shfl_xor(X[b * 32 + tid], 1, lanes)
+    return kernel
+
+
+DEFAULTS = {"kind": "plain", "lanes": 16}
+""")
+    made, said = next(each for each in guesses(file) if not opaque(each[0]))
+    assert {m.name: m.default for m in made.metas}["kind"] == "turned" and "kind" in said
 
 
 def test_values_are_changed_until_conditions_hold() -> None:

@@ -156,7 +156,6 @@ def test_arithmetic_lanes_and_atomics_of_a_function_stand_in_its_place(tmp_path:
 
 
 @pytest.mark.parametrize("call, why", [
-    ('"own::leaves"', "there is no instruction 'exit'"),
     ('"own::holds", T.address_of(rows[0, 0])', "memory of its own that threads share"),
     ('"own::absent", T.address_of(Y[0])', "which is not declared"),
     ('"own::take16", T.address_of(tile[0, 0]), T.address_of(X[0])', "registers of 'tile', which TileLang deals out"),
@@ -177,6 +176,9 @@ def test_headers_that_define_a_function_twice_are_told_apart_by_the_name_in_the_
     file = package(tmp_path, COPIED.replace("FN", "take16"))
     (tmp_path / "csrc" / "other.h").write_text(HEADER.replace("evict_first", "evict_last"))
     assert opaque(read(file)) == []  # "own.h" stands in it
+    (tmp_path / "csrc" / "own.h").write_text(HEADER.replace("void take16(void* to", "void take16(int to"))
+    assert "which no definition fits" in opaque(read(file))[0]  # a header that has changed is read again
+    (tmp_path / "csrc" / "own.h").write_text(HEADER)
     file.write_text(file.read_text().replace('"own.h"', '"flags"'))
     assert opaque(read(file)) == ["a function of CUDA source, 'own::take16', that several headers define"]
 
@@ -184,6 +186,10 @@ def test_headers_that_define_a_function_twice_are_told_apart_by_the_name_in_the_
 def test_macros_that_change_words_behind_them_are_refused(tmp_path: Path) -> None:
     file = package(tmp_path, COPIED.replace("FN", "take16"), "#define bits other\n" + HEADER)
     assert opaque(read(file)) == ["a function of CUDA source, 'own::take16', behind macros of its own"]
+    file = package(tmp_path, COPIED.replace("FN", "take16"), "#ifdef FAST\n#endif\n" + HEADER)  # which only the compiler's options tell
+    assert opaque(read(file)) == ["a function of CUDA source, 'own::take16', behind macros of its own"]
+    guarded = "#ifndef OWN_H\n#define OWN_H\n" + HEADER + "#if defined(__CUDA_ARCH__)\n#endif\n#endif\n"
+    assert opaque(read(package(tmp_path, COPIED.replace("FN", "take16"), guarded))) == []
     file = written(tmp_path, """
 @T.prim_func
 def kernel(X: T.Tensor([32], "float32")):
@@ -262,3 +268,57 @@ def test_a_place_that_a_function_counts_through_all_of_a_tensor_is_one_of_its_ro
     x = np.arange(512, dtype=np.float32)
     found = execute(file, {"X": x, "Y": np.zeros_like(x), "Z": np.zeros(4, np.int32)}, {"n": 512})["Y"].reshape(-1, 4)
     assert found[:32, :3].tolist() == [[2 * t + k + 3 for k in range(3)] for t in range(32)]
+
+
+def test_a_function_that_ends_its_thread_ends_it(tmp_path: Path) -> None:
+    file = package(tmp_path, """
+            if tx >= 16:
+                T.call_extern("handle", "own::leaves")
+            Y[bx * 128 + tx] = T.cast(1, dtype)
+""")
+    program = read(file)
+    assert opaque(program) == [] and "return" in program_text(program) and same_program(program, again(program, tmp_path))
+    found = execute(file, {"X": np.zeros(128, np.float32), "Y": np.zeros(128, np.float32), "Z": np.zeros(4, np.int32)}, {"n": 128, "dtype": "f32"})
+    assert (found["Y"][:16] == 1).all() and not (found["Y"][16:32] == 1).any()
+
+
+def test_bytes_that_a_function_puts_into_a_tensor_are_a_copy(tmp_path: Path) -> None:
+    file = package(tmp_path, """
+            for i in T.serial(4):
+                held[i] = X[bx * 128 + tx * 4 + i]
+            T.call_extern("handle", "own::plain16", T.address_of(Y[bx * 128 + tx * 4]), T.address_of(held[0]))
+""")
+    program = read(file)
+    text = backend("tilelang").emit(program).text
+    assert opaque(program) == [] and "kir_copy16" in text and same_program(program, again(program, tmp_path))
+    x = np.arange(128, dtype=np.float32)
+    assert (execute(file, {"X": x, "Y": np.zeros_like(x), "Z": np.zeros(4, np.int32)}, {"n": 128, "dtype": "f32"})["Y"] == x).all()
+
+
+def test_a_number_of_a_dtype_that_the_binding_decides_is_not_taken_for_another(tmp_path: Path) -> None:
+    file = package(tmp_path, """
+            Y[bx * 128 + tx] = T.cast(T.call_extern("float32", "own::leaky", X[bx * 128 + tx], 0.5), dtype)
+""")
+    assert opaque(read(file)) == ["a number of a dtype that the binding decides, in a function of CUDA source"]
+    known = TileLangFrontend().instantiate(file, "kernel", Binding(metas={"n": 128, "dtype": "f16"}))
+    assert opaque(known) == []
+
+
+def test_places_in_one_memory_are_seen_to_be_one(tmp_path: Path) -> None:
+    header = HEADER.replace("float leaky(", "float swapped(float* a, float* b) {\n  const float x = *a;\n  *b = x + 1.f;\n  return *a;\n}\n"
+                            "__device__ __forceinline__ float leaky(")
+    body = """
+            held[0] = X[bx * 128 + tx]
+            Y[bx * 128 + tx] = T.call_extern("float32", "own::swapped", T.address_of(held[0]), T.address_of(held[AT]))
+"""
+    x = np.arange(128, dtype=np.float32)
+    for at, more in (("0", 1), ("1", 0), ("tx % 2", None)):
+        file = package(tmp_path, body.replace("AT", at), header)
+        file.write_text(file.read_text().replace(', dtype: str = "float32"', "").replace("dtype)", '"float32")'))
+        program = read(file)
+        assert opaque(program) == [] and same_program(program, again(program, tmp_path))
+        found = execute(file, {"X": x, "Y": np.zeros_like(x), "Z": np.zeros(4, np.int32)}, {"n": 128})["Y"][:32]
+        assert (found == x[:32] + (np.arange(32) % 2 == 0 if more is None else more)).all()
+    file.write_text(file.read_text().replace("T.address_of(held[0])", "T.address_of(tile[0])").replace(
+        "held[0] =", 'tile = T.alloc_shared((4,), "float32")\n            held[0] =').replace("T.address_of(held[tx % 2])", "T.address_of(tile[1])"))
+    assert opaque(read(file)) == ["a function of CUDA source of several places in 'tile'"]
