@@ -5,15 +5,15 @@ pipeline: `function-scan@main/best`
 ```diff
  kir 1
  program best_so_far
-   in X: f32[M, 64]
-   out Y: f32[M, 64]
+   in X: i32[M, 64]
+   out Y: i32[M, 64]
    out Z: i32[M, 64]
    size M: i32
- function better(a: f32, i: i32, b: f32, k: i32) -> f32, i32
+ function better(a: i32, i: i32, b: i32, k: i32) -> i32, i32
    let first = a > b | a == b & i > k
    return select(first, a, b), select(first, i, k)
  kernel main grid (row: M) threads 64
--  @best register best: f32 = 0.0
+-  @best register best: i32 = 0
 -  register place: i32 = 0
 -  for j in 0..64
 -    let best_1, place_1 = better(best, place, X[row, j], j)

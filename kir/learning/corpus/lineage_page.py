@@ -27,11 +27,11 @@ def page(rows: list[Row], total: Row, command: str, sample: Collection[str] = ()
         f"modelled; rebuilt to the same hashes), of {len(walked)} that were walked.{left} A family is what the words in the names of file, kernel and",
         "folder say, by the table `grammars/families.toml`. `kir replay OUT/PACKAGE/KERNEL` rebuilds one.", "",
         *(_of_sample([r for r in rows if r["path"] in sample], sum(not r["read_as"].startswith("shipped") for r in rows)) if sample else []),
-        "| family | recorded | walked | end in N | of those walked | of all |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
+        "| family | recorded | walked | end in N | of all |", "| --- | ---: | ---: | ---: | ---: |"]
     for family in sorted({r["family"] for r in walked}, key=lambda f: (-total["by_family"].get(f, 0), f)):
         every, tried = (sum(r["family"] == family for r in some) for some in (rows, walked))
         done = total["by_family"].get(family, 0)
-        lines.append(f"| {family} | {every} | {tried} | {done} | {100 * done / tried:.0f} % | {100 * done / every:.0f} % |")
+        lines.append(f"| {family} | {every} | {tried} | {done} | {100 * done / every:.0f} % |")
     lines += ["", "## Kernels that end in N", "",
               "*Read as* says how the recorded launch was taken: tensors as flat memory, masked loads that say nothing else giving zero, outputs holding",
               "something before; otherwise as it was recorded. *Realized* steps change the compiled code.", "",
