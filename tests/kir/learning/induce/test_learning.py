@@ -125,7 +125,7 @@ def test_a_walk_along_a_pipeline_is_evidence_as_any_other() -> None:
     rows, rule, attention = finished([LINEAGES / "topk_rows", LINEAGES / "gdn_d128_triton", LINEAGES / "fmha_sm90"])
     assert (rows.kernel, rows.package, rows.family, rows.ended) == ("pipelines/topk_rows", "experts", "sorting", "naive")
     assert rule.family == "recurrence" and attention.binding.splitlines() == ["keys = 64", "rows = 128", "stages = 2"]
-    assert len(attention.transitions) == 44 and sum(each.realized for each in attention.transitions) == 39
+    assert len(attention.transitions) == 46 and sum(each.realized for each in attention.transitions) == 41
 
 
 def test_a_stored_pipeline_is_a_walk_forwards_up_to_its_first_wrong_program(monkeypatch: pytest.MonkeyPatch) -> None:
