@@ -20,7 +20,7 @@ MOST_CLASSES, MOST_HEADERS, MOST_FOLLOWED, LEAST_SHARE, MOST_NESTED, MOST_BYTES 
 (the rest may come of its bases and of macros); how deep classes are arguments of one another; bytes beyond which a header is left out."""
 _CLASS = re.compile(r"(?:template\s*<(?P<params>[^{};]*?)>\s*)?\b(?:struct|class)\s+(?:(?:alignas|__align__|__CUDA_ALIGN__)\s*\([^()]*\)\s*)?"
                     r"(?P<name>\w+)\s*(?:final\s*)?(?::(?!:)(?P<bases>[^{;]*))?\{")
-_TYPE = ("typename", "class")
+_TYPE, _COMPONENTS = ("typename", "class"), frozenset("xyzw")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -70,7 +70,8 @@ def offered(fn: Function, index: Index, units: Sequence[Unit], project: Project)
 
 
 def _says_enough(each: Asked) -> bool:
-    return bool(each[0]) or len(each[1]) > 1
+    """Whether this is asked of a class: components alone are those of a vector."""
+    return bool(each[0]) or (len(each[1]) > 1 and not each[1] <= _COMPONENTS)
 
 
 class _Classes:

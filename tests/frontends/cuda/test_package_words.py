@@ -128,6 +128,14 @@ def test_a_class_of_the_project_that_has_what_a_kernel_asks_is_guessed(tmp_path:
     assert made["state"] == "equal" and made["kernel"].startswith("k<Params<half, ") and "template arguments" in made["guessed"]
 
 
+def test_what_has_a_vectors_components_alone_is_no_class_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").touch()
+    (tmp_path / "point.cuh").write_text("#pragma once\nstruct Grid { Host* owner; int x; int y; };\n")
+    (tmp_path / "k.cuh").write_text("template <typename T> __global__ void k(const T* a, float* o) { T v = a[threadIdx.x]; o[threadIdx.x] = v.x + v.y; }\n")
+    (made,) = examine(tmp_path / "k.cuh", frozenset(), lambda name: None)
+    assert "Grid" not in made["kernel"]
+
+
 TRAITS = """#pragma once
 struct Plain { static constexpr bool soft = true; __device__ float scaled(float v) const { return v; } __device__ float moved(float v) const { return v; } };
 template <bool ON> struct Scaling : Plain {
