@@ -4,20 +4,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from kir.ir import nodes as n
 from kir.ir.types import DType
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    Array = NDArray[np.float64]
 
 MOST = 64
 """Values of one element (a tuple of numbers) that are tried against each other, at most."""
 FLOATS = (math.nan, -1.0, -0.0, 0.0, 1.0, 2.0)
 """Every order that three numbers can stand in, with the two that are equal and not alike, and the one that is no number."""
-Array = NDArray[np.float64]
-COMPARED = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
-JOINED = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+COMPARED = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+JOINED = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
+"""NumPy's functions for the operations."""
 
 
 class NoChoice(Exception):
@@ -27,6 +30,7 @@ class NoChoice(Exception):
 def three_that_tell(f: n.Function) -> str | None:
     """Three elements for which a function that combines two gives different values in either grouping; None where there are none, which then holds for
     all elements: what such a function gives follows from the order of its arguments alone. Raises NoChoice."""
+    import numpy as np
     kinds = [p.of for p in f.params[:len(f.params) // 2] if isinstance(p, n.Var) and isinstance(p.of, DType)]
     if 2 * len(kinds) != len(f.params) or [*kinds, *kinds] != [p.of for p in f.params if isinstance(p, n.Var)] or list(f.results) != kinds:
         raise NoChoice("it does not combine two elements to one")
@@ -45,6 +49,7 @@ def three_that_tell(f: n.Function) -> str | None:
 
 
 def _called(f: n.Function, values: Sequence[Array]) -> list[Array]:
+    import numpy as np
     known = {p.name: v for p, v in zip(f.params, values, strict=True)}
     for s in f.body:
         match s:
@@ -58,6 +63,7 @@ def _called(f: n.Function, values: Sequence[Array]) -> list[Array]:
 
 
 def _value(e: n.Expr, known: Mapping[str, Array]) -> Array:
+    import numpy as np
     match e:
         case n.Var() if e.name in known:
             return known[e.name]
@@ -66,9 +72,9 @@ def _value(e: n.Expr, known: Mapping[str, Array]) -> Array:
         case n.Unary(op="not") if isinstance(e.type, DType) and e.type.is_bool:
             return np.asarray(1.0 - _value(e.x, known))
         case n.Binary(op=op) if op in COMPARED and e.a.type == e.b.type:
-            return np.asarray(COMPARED[op](_value(e.a, known), _value(e.b, known)), np.float64)
+            return np.asarray(getattr(np, COMPARED[op])(_value(e.a, known), _value(e.b, known)), np.float64)
         case n.Binary(op=op) if op in JOINED and isinstance(e.type, DType) and e.type.is_bool:
-            return np.asarray(JOINED[op](_value(e.a, known) != 0, _value(e.b, known) != 0), np.float64)
+            return np.asarray(getattr(np, JOINED[op])(_value(e.a, known) != 0, _value(e.b, known) != 0), np.float64)
         case n.Select():
             return np.where(_value(e.cond, known) != 0, _value(e.a, known), _value(e.b, known))
         case _:
