@@ -6,10 +6,9 @@ program with or without its name. Nothing else is forgiven.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from hashlib import sha256
-from operator import is_
 
 from kir.analysis.branch_definitions import both_arms
 from kir.base.instructions import table
@@ -19,7 +18,7 @@ from kir.ir.canonical import bound_names, canonical, rename
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, DTYPES, I32, I64, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, once, statements, substitute, transform, walk
-from kir.learning.corpus.roundtrip.same_values import worked_out_once
+from kir.learning.corpus.roundtrip.same_values import with_blocks, worked_out_once
 from kir.learning.corpus.roundtrip.settled_terms import Terms
 
 
@@ -163,14 +162,14 @@ def _one_name(block: n.Block) -> n.Block:
             names[s.names[0]] = names.get(s.value.name, s.value)
 
     def without(b: n.Block) -> n.Block:
-        return tuple(_with_blocks(s, without) for s in b if not (isinstance(s, n.Let) and s.names[0] in names))
+        return tuple(with_blocks(s, without) for s in b if not (isinstance(s, n.Let) and s.names[0] in names))
     return tuple(substitute(s, names) for s in without(block)) if names else block
 
 
 def _spans(block: n.Block) -> n.Block:
     """The block with a vectorized loop that puts one value into a run of elements, and does nothing else, as that store."""
     out: list[n.Stmt] = []
-    for s in (_with_blocks(s, _spans) for s in block):
+    for s in (with_blocks(s, _spans) for s in block):
         match s:
             case n.For(kind="vectorize", step=n.Const(value=1), attrs=(), body=(n.Store(mask=None) as inner,)) if s.var in inner.at.index and not any(
                     x == s.var for i in (inner.value, *inner.at.index) if i != s.var for x in walk(i)) and sum(i == s.var for i in inner.at.index) == 1:
@@ -183,7 +182,7 @@ def _spans(block: n.Block) -> n.Block:
 
 def _truths(block: n.Block) -> n.Block:
     """The block with each condition that is kept as 1 or 0 in a register of its own, which nothing else changes, where it is asked again."""
-    out: list[n.Stmt] = [_with_blocks(s, _truths) for s in block]
+    out: list[n.Stmt] = [with_blocks(s, _truths) for s in block]
     for i in range(len(out) - 1, -1, -1):
         s = out[i]
         if not isinstance(s, n.Alloc) or s.buffer.space != "register" or s.buffer.shape or not isinstance(c := s.init, n.Select) or not _pure(c.cond):
@@ -208,7 +207,7 @@ def _unnamed(block: n.Block, static: frozenset[str]) -> n.Block:
             rest = [substitute(t, {s.names[0]: s.value}) for t in rest]
             continue
         inner = static | {s.var.name} if isinstance(s, n.For) and s.kind == "static" else static
-        out.append(_with_blocks(s, lambda b, known=inner: _unnamed(b, known)))  # type: ignore[misc]  # of this turn
+        out.append(with_blocks(s, lambda b, known=inner: _unnamed(b, known)))  # type: ignore[misc]  # of this turn
     return tuple(out)
 
 
@@ -226,7 +225,7 @@ def _told_apart(contents: dict[str, str], bound: Iterable[str]) -> dict[str, str
 def _started(block: n.Block) -> n.Block:
     """The block with a declaration that is given a value before anything else mentions it, from its first value alone, declared with
     that value there."""
-    out: list[n.Stmt] = [_with_blocks(s, _started) for s in block]
+    out: list[n.Stmt] = [with_blocks(s, _started) for s in block]
     for i in range(len(out) - 1, -1, -1):
         s = out[i]
         if not isinstance(s, n.Alloc) or s.buffer.space == "global":
@@ -245,7 +244,7 @@ def _started(block: n.Block) -> n.Block:
 
 def _handed_on(block: n.Block) -> n.Block:
     """The block with a declaration that is filled and then only copied as a whole to one of its kind, unmentioned in between, filled there at once."""
-    out: list[n.Stmt] = [_with_blocks(s, _handed_on) for s in block]
+    out: list[n.Stmt] = [with_blocks(s, _handed_on) for s in block]
     for i in range(len(out) - 1, -1, -1):
         s = out[i]
         if not isinstance(s, n.Alloc) or s.buffer.space == "global":
@@ -348,8 +347,8 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
             out.append(replace(s, cond=cond, then=arms[0], orelse=arms[1]))
         elif blocks_of(s):
             inner: list[n.Block] = []
-            head = transform(_with_blocks(s, lambda b, inner=inner: inner.append(_decided(b, known)) or ()), leave)  # type: ignore[misc]  # of this turn
-            out.append(_with_blocks(head, lambda b, inner=inner: inner.pop(0)))  # type: ignore[misc]  # of this turn
+            head = transform(with_blocks(s, lambda b, inner=inner: inner.append(_decided(b, known)) or ()), leave)  # type: ignore[misc]  # of this turn
+            out.append(with_blocks(head, lambda b, inner=inner: inner.pop(0)))  # type: ignore[misc]  # of this turn
         else:
             out.append(transform(s, leave))
     return tuple(out)
@@ -444,14 +443,14 @@ def _stores_sorted(block: n.Block, nameless: dict[str, str]) -> n.Block:
             group.append(s)
             continue
         close()
-        out.append(_with_blocks(s, lambda b: _stores_sorted(b, nameless)))
+        out.append(with_blocks(s, lambda b: _stores_sorted(b, nameless)))
     close()
     return tuple(out)
 
 
 def _sunk(block: n.Block) -> n.Block:
     """The block with each pure value and declaration just before its first use, in the order in which that mentions them."""
-    out: list[n.Stmt] = [_with_blocks(s, _sunk) for s in block]
+    out: list[n.Stmt] = [with_blocks(s, _sunk) for s in block]
     for i in range(len(out) - 1, -1, -1):
         s = out[i]
         names = _binds(s)
@@ -488,25 +487,8 @@ def _mention(s: n.Stmt, names: frozenset[str]) -> int | None:
     return min((places[x] for x in names if x in places), default=None)
 
 
-def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
-    """A statement with each block in it as `fn` makes it; itself, with what is known of it, where that changes nothing."""
-    made = [fn(block) for block in blocks_of(s)]
-    if all(len(new) == len(old) and all(map(is_, new, old)) for new, old in zip(made, blocks_of(s), strict=True)):
-        return s
-    left = iter(made)
-    match s:
-        case n.For() | n.While():
-            return replace(s, body=next(left))
-        case n.If():
-            return replace(s, then=next(left), orelse=next(left))
-        case n.Roles():
-            return replace(s, roles=tuple(replace(r, body=next(left)) for r in s.roles))
-        case _:
-            return s
-
-
 def _inner(s: n.Stmt, uses: Counter[str]) -> n.Stmt:
-    return _with_blocks(s, lambda block: _fold_block(block, uses))
+    return with_blocks(s, lambda block: _fold_block(block, uses))
 
 
 def _used(s: n.Stmt) -> Counter[str]:
@@ -519,7 +501,7 @@ def _places(s: n.Stmt) -> dict[str, int]:
     def found() -> dict[str, int]:
         out: dict[str, int] = {}
         inner = blocks_of(s)
-        for i, x in enumerate(walk(_with_blocks(s, lambda block: ()) if inner else s)):
+        for i, x in enumerate(walk(with_blocks(s, lambda block: ()) if inner else s)):
             if isinstance(x, (n.Var, n.Buffer)):
                 out.setdefault(x.name, i)
         passed = max(out.values(), default=0)
@@ -562,5 +544,3 @@ def _writes(s: n.Stmt, names: set[str]) -> bool:
             case _:
                 pass
     return False
-
-

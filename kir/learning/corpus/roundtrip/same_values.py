@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import is_
 
 from kir.ir import nodes as n
 from kir.ir.visit import blocks_of, statements, substitute, walk
@@ -34,7 +35,7 @@ def worked_out_once(body: n.Block, pure: Callable[[n.Expr], bool], writes: Calla
                 known.append((s.value, n.Var(s.names[0], s.value.type), read(s.value)))
             elif not isinstance(s, n.View):
                 known = [x for x in known if not x[2] or not writes(s, x[2])]
-            out.append(_inside(s, settled) if blocks_of(s) else s)
+            out.append(with_blocks(s, settled) if blocks_of(s) else s)
         return tuple(out)
     return settled(body)
 
@@ -45,13 +46,18 @@ def _base(of: dict[str, str], name: str) -> str:
     return name
 
 
-def _inside(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
+def with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
+    """A statement with each block in it as `fn` makes it; itself, with what is known of it, where that changes nothing."""
+    made = [fn(block) for block in blocks_of(s)]
+    if all(len(new) == len(old) and all(map(is_, new, old)) for new, old in zip(made, blocks_of(s), strict=True)):
+        return s
+    left = iter(made)
     match s:
         case n.For() | n.While():
-            return replace(s, body=fn(s.body))
+            return replace(s, body=next(left))
         case n.If():
-            return replace(s, then=fn(s.then), orelse=fn(s.orelse))
+            return replace(s, then=next(left), orelse=next(left))
         case n.Roles():
-            return replace(s, roles=tuple(replace(r, body=fn(r.body)) for r in s.roles))
+            return replace(s, roles=tuple(replace(r, body=next(left)) for r in s.roles))
         case _:
             return s
